@@ -53,6 +53,9 @@ class Part(NamedTuple):
     """Unfiltered requests."""
     feed_items: Sequence[Any] = ()
     """Items for the feeds of this worker, which are not sent."""
+    came_from: int = -1
+    """Place of the part that led to this one, among those of the page; -1: none. If that part is refused, so is an
+    unfiltered request that it led to."""
 
 
 class Done(NamedTuple):

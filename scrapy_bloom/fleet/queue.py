@@ -318,7 +318,7 @@ class Queue:
     def _part_row(self, part: Part, lanes: dict[QueueLane, int]) -> Sequence[Any]:
         # On a cluster, the fingerprint may be of another shard.
         links = [value for link in part.links for value in _in_lane(link, lanes)]
-        return (*self._probe(part.fingerprint if self.shards == 1 else None), part.items, links)
+        return (*self._probe(part.fingerprint if self.shards == 1 else None), part.items, links, part.came_from)
 
     def last_call(self, shard: int, token: str) -> tuple[int, list[int]]:
         """Return the number of the last call of :meth:`finish` that the life *token* made, and what it refused."""

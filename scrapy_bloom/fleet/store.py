@@ -273,7 +273,8 @@ class FleetStore:
         for pages in calls:
             page, _ = pages[0]
             ticket = self._tickets.pop(id(page.request), None)
-            parts = [self._part(*member) for member in pages]
+            places = {id(member): place for place, (member, _) in enumerate(pages)}
+            parts = [self._part(*member)._replace(came_from=places.get(id(member[0].parent), -1)) for member in pages]
             if ticket is not None or any(part != Part() for part in parts):
                 failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
                 self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))

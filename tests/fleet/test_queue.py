@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, QueueLane, Ticket
+from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Part, QueueLane, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
@@ -120,6 +120,26 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     journal = Settled(slow.token)
     Outbox(other.queue, journal).settle()
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
+
+
+def test_a_request_in_two_memories_counts_once_with_what_it_led_to(make: Any) -> None:
+    """The unfiltered request that it led to is refused with it. A filtered one is not: another page may lead there."""
+    queue = make()
+    first, second = Worker(queue, "first"), Worker(queue, "second")
+    first.finish(link("a"), link("b"))
+    refused = []
+    for worker, name in ((first, "a"), (second, "b")):
+        ticket = worker.take(1)
+        parts = [
+            Part(),
+            Part(print_of("shared"), came_from=0),
+            Part(items=b"of an unfiltered one", came_from=1),
+            Part(print_of(f"led to by {name}"), came_from=1),
+        ]
+        worker.number += 1
+        done = Done(*ticket.values(), parts)
+        refused.append(queue.finish(0, worker.token, worker.number, [done]).refused)
+    assert refused == [[], [1, 2]]
 
 
 def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
