@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,6 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl import failures
-from tests.commands.conftest import asked_for
 from tests.support.engine import opened
 
 if TYPE_CHECKING:
@@ -21,30 +19,12 @@ if TYPE_CHECKING:
     from tests.commands.conftest import Answer, Scrapy, Site
 
 
-PLAIN = ("-s", "SCHEDULER=scrapy.core.scheduler.Scheduler")
-
-
 @pytest.fixture
 def repaired(site: Site) -> Iterator[Site]:
     """The site, on which nothing is broken any more."""
     site.pages["/broken"] = []
     yield site
     site.pages["/broken"] = 500
-
-
-def test_scrapys_own_scheduler_goes_on_with_an_exported_job(
-    job: Path, left: Path, scrapy: Scrapy, answer: Answer, site: Site
-) -> None:
-    """All that was pending is handed over, so that both crawls together fetch each page of the site."""
-    pending = answer("info", job)[1]["pending"]
-    fetched = {int(page) for page in re.findall(r'/(\d+)"', left.with_suffix(".jl").read_text())}
-    exported = scrapy("bloom", "export", job, "--json")
-    assert (exported.returncode, f'"exported": {pending}' in exported.stdout) == (OK, True), exported.stderr
-    assert answer("info", job)[1]["pending"] == 0
-    site.hits.clear()
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", *PLAIN)
-    assert crawled.returncode == OK, crawled.stderr
-    assert fetched | asked_for(site) == set(range(80))
 
 
 def test_an_export_crawls_nothing(scrapy: Scrapy, site: Site, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-from scrapy_bloom.filter.lock import lock_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,10 +74,3 @@ def test_a_damaged_filter_is_for_people_to_repair(job: Path, answer: Answer) -> 
     assert all(any(str(path) in finding for finding in found["findings"]) for path in layers)
     assert not any("--fix" in finding for finding in found["findings"])
     assert answer("verify", job, "--fix") == (WRONG, found)
-
-
-def test_a_job_in_use_is_left_alone(job: Path, answer: Answer) -> None:
-    """The process that has it is named."""
-    with lock_directory(job / "requests.bloom"):
-        code, error = answer("verify", job)
-    assert (code, "process" in error) == (USAGE, True)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
-from mmap import mmap
 from pathlib import Path
 
-import mmh3
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
-from scrapy_bloom.filter.layer import Layer, LayerSpec
-from tests.filter.sampling import SEED, fill, fill_spread, poisson_interval, questions, url_fingerprints
 
 LINES = Path(__file__).with_name("bloom-rates.csv").read_text(encoding="utf-8").splitlines()
 TABLE = [
@@ -36,41 +32,6 @@ def test_the_printed_table_comes_out_to_three_digits(bits: int, probes: int, rat
     """False-positive rates agree with the textbook table in every digit it prints."""
     digits = 2 if (bits, probes) == (5, 3) else 3
     assert float(f"{false_positive_rate(bits, probes):.{digits}g}") == rate
-
-
-@pytest.mark.parametrize(
-    ("bits", "probes"),
-    [
-        pytest.param(
-            bits, probes, marks=[] if (bits, probes) in {(4, 2), (8, 4), (10, 5), (12, 8)} else pytest.mark.slow
-        )
-        for bits, probes, _ in TABLE
-    ],
-)
-def test_a_real_layer_shows_the_printed_rates(bits: int, probes: int) -> None:
-    """A layer of m/n bits per fingerprint and k probes errs as often as the table says, within sampling error."""
-    capacity, probed = 30_000, 100_000
-    layer_bits = bits * capacity
-    spec = LayerSpec(0, capacity, 0.01, layer_bits, probes, SEED)
-    layer = Layer(spec, mmap(-1, spec.nbytes))
-    fill(layer, url_fingerprints(capacity, seed=1))
-    edge = probing.padding_bits(probes) if probes > 1 else 0
-    # The first bits are thinner than the rest, which the formula knows nothing of. Only what starts behind them counts.
-    inner = [
-        fingerprint
-        for fingerprint in url_fingerprints(probed, seed=2)
-        if mmh3.mmh3_x64_128_uintdigest(fingerprint, SEED) % layer_bits >= min(edge, layer_bits // 2)
-    ]
-    found = sum(map(questions(layer).contains, inner))
-    theory = false_positive_rate(bits, probes)
-    low, high = poisson_interval(
-        len(inner) * theory, fill_spread(layer_bits, probes, sizing.fill_ratio(capacity, layer_bits, probes))
-    )
-    # What runs add to independent probes, by the scheme's own account: a tenth at m/n = 32, nothing at k = 1.
-    with_runs = probing.error_rate(sizing.fill_ratio(1, bits, probes), probes) / theory if probes > 1 else 1
-    # The far edge, where runs reach into the padding, may lower the rate by its share of all starts.
-    thin = min(0.5, edge / layer_bits)
-    assert low * (1 - thin) <= found <= high * with_runs
 
 
 @given(count=st.integers(1, 10**9), bits=st.floats(2, 100), probes=PROBES)

@@ -22,7 +22,6 @@ from scrapy.exceptions import ScrapyDeprecationWarning
 
 from tests.fleet.servers import PATIENCE
 from tests.support import crawls
-from tests.support.crawls import Busy
 from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ class Site(crawls.Site):
         self.start_url = f"{self.url}/page/0"
         self.gate = self.release
         self.gate.set()
-        self.pauses: dict[int, int] = {}
-        """By number of the request: for how many seconds its answer, a 429, asks for a pause."""
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
 
@@ -54,8 +51,6 @@ class Site(crawls.Site):
         page = int(path.rpartition("/")[2])
         if page:
             self.gate.wait(PATIENCE)
-        if pause := self.pauses.pop(self.hits.total(), 0):
-            return Busy(str(pause), times=self.count)
         return 500 if page in self.broken else [f"/page/{number}" for number in self.linked_from(page)]
 
     def linked_from(self, page: int) -> list[int]:
@@ -143,19 +138,8 @@ def crawl(url: str, settings: dict[str, Any], directory: Path) -> None:
             yield {"url": response.url}
             yield from response.follow_all(css="a")
 
-    class LambdaSpider(SiteSpider):
-        """All of its requests are in the memory of its process only."""
-
-        async def start(self) -> Any:
-            for i in range(settings["START_REQUESTS"]):
-                yield scrapy.Request(f"{url[:-1]}{i}", lambda response: self.parse(response), dont_filter=not i)
-
-        def parse(self, response: Any, **_: Any) -> Any:
-            yield {"url": response.url}
-            yield from response.follow_all(css="a", callback=lambda response: self.parse(response))
-
     process = CrawlerProcess({**QUIET, **settings})
-    crawler = process.create_crawler(LambdaSpider if "START_REQUESTS" in settings else SiteSpider)
+    crawler = process.create_crawler(SiteSpider)
     process.crawl(crawler)
     process.start()
     stats = crawler.stats.get_stats() if crawler.stats else {}

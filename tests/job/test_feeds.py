@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import scrapy
-from scrapy import signals
 from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.postprocessing import GzipPlugin
 
@@ -271,28 +270,6 @@ def test_feeds_that_cannot_be_part_of_the_commit_are_named(ram: Path, caplog: py
         assert (gzip.decompress(data) if name.endswith(".gz") else data).count(b'"n"') == 2
 
 
-class EvenNumbers:
-    """An item filter."""
-
-    def __init__(self, feed_options: object) -> None: ...
-
-    def accepts(self, item: dict[str, int]) -> bool:
-        return item["n"] % 2 == 0
-
-
-def test_each_feed_has_its_own_items_and_fields(ram: Path) -> None:
-    """Item filters and fields of feeds work as in Scrapy, over a kill, too."""
-    even = {**LINES, "item_filter": f"{__name__}.EvenNumbers"}
-    run = FeedRun(ram, {"even.jl": even, "n.csv": {"format": "csv", "fields": ["n"]}})
-    run.give({"m": 0, "n": 0}, {"m": 1, "n": 1})
-    run.commit()
-    run = run.kill()
-    run.give({"m": 2, "n": 2})
-    run.end()
-    assert run.items("even.jl") == [{"m": 0, "n": 0}, {"m": 2, "n": 2}]
-    assert (ram / "n.csv").read_text().split() == ["n", "0", "1", "2"]
-
-
 def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
     ram: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,15 +297,6 @@ def test_an_item_that_cannot_be_written_costs_no_other(ram: Path, caplog: pytest
     assert run.items() == numbered(0, 2)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert inspect_job(ram / "job").state.is_finished
-
-
-def test_items_without_a_page_are_written_with_the_next_commit(ram: Path) -> None:
-    """An item of ``start()`` belongs to no page."""
-    run = FeedRun(ram, FEED)
-    run.engine.crawler.signals.send_catch_log(signals.item_scraped, item={"n": -1}, spider=run.engine.spider)
-    run.commit()
-    assert run.items() == numbered(-1)
-    run.end()
 
 
 def test_a_resumed_run_without_items_closes_its_feed(ram: Path, caplog: pytest.LogCaptureFixture) -> None:

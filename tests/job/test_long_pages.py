@@ -85,18 +85,6 @@ def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch
         assert set(again.drain()) == {page.url, stored.url}
 
 
-def test_an_unfiltered_request_to_a_new_host_is_pending_after_a_kill(tmp_path: Path) -> None:
-    """The first request of its host is written with the page that led to it."""
-    page, first = scrapy.Request("http://a.example/"), scrapy.Request("http://b.example/", dont_filter=True)
-    engine = Engine(tmp_path / "job")
-    fetched = engine.fetch(page)
-    engine.push_from(fetched, first)
-    engine.end(fetched)
-    engine.commit()
-    with opened(engine.killed(tmp_path / "killed")) as again:
-        assert again.drain() == [first.url]
-
-
 def test_items_of_a_page_in_memory_whose_parent_is_unknown_wait_for_no_page(tmp_path: Path) -> None:
     """Either page in progress may have led to it. If one of these is committed, nothing would lead to it again."""
     pages = [scrapy.Request(f"http://a.example/{name}") for name in "12"]
@@ -137,21 +125,3 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
         engine.commit()
         assert engine.drain() == [held[1].url, held[0].url, other.url]
         engine.end(fetched)
-
-
-def test_a_request_that_is_done_before_its_page_waits_for_it(tmp_path: Path) -> None:
-    """After a kill the page would lead to it again: its items come with the page, and its row is never written."""
-    page, held = scrapy.Request("http://a.example/"), scrapy.Request("http://a.example/held", dont_filter=True)
-    engine = Engine(tmp_path / "job")
-    fetched = engine.fetch(page)
-    engine.push_from(fetched, held)
-    child = engine.fetch()
-    engine.give(child, "item")
-    engine.end(child)
-    engine.commit()
-    assert not engine.items
-    engine.end(fetched)
-    engine.commit()
-    assert engine.items == ["item"]
-    with opened(engine.killed(tmp_path / "killed")) as again:
-        assert again.drain() == []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_bloom.errors import BloomError, InUseError, UnusableError
+from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.verify import fix_job, verify_job
-from tests.support.damage import REFUSED, WHOLE, begun, crawl, flip
+from tests.support.damage import REFUSED, begun, crawl, flip
 from tests.support.engine import opened
 
 if TYPE_CHECKING:
@@ -57,17 +57,3 @@ def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:
     assert b"kept" in notes["spider.state"]
     with opened(job.directory) as engine:
         assert len(engine.drain()) == len(job.pending) - 2
-
-
-def test_a_damaged_filter_is_not_fixed_but_can_be_deleted(tmp_path: Path) -> None:
-    """Its advice leads on: without the layer files, every pending page comes, and the others are fetched again."""
-    job = begun(tmp_path)[-1]
-    flip(job.layer, 20, 1)
-    assert crawl(job) == (REFUSED, [])
-    assert verify_job(job.directory)
-    with pytest.raises(BloomError):
-        fix_job(job.directory)
-    job.layer.unlink()
-    outcome, came = crawl(job)
-    assert outcome == WHOLE
-    assert len(came) == len(job.pending)
