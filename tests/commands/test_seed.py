@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
-import sys
 import threading
 import tracemalloc
 from functools import partial
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.locations import locations_in
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
@@ -58,13 +55,6 @@ def test_every_kind_of_file_makes_its_urls_pending_once(tmp_path: Path, content:
         assert (code, found["read"], found["new"], found["findings"]) == (OK, 50, new, [])
         assert pending(job) == sorted(URLS)
     assert answer("verify", job)[0] == OK
-
-
-def test_standard_input_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in ``curl ... | scrapy bloom seed jobs/books -``."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(sitemap(URLS)))))
-    assert main(["seed", str(tmp_path), "-"]) == OK
-    assert pending(tmp_path) == sorted(URLS)
 
 
 @pytest.fixture

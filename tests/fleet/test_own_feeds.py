@@ -106,22 +106,3 @@ def test_a_call_whose_answer_a_killed_worker_did_not_hear(
         assert running[0].finish()["finish_reason"] == "finished", running[0].log
         assert not site.missing()
     assert not off(own)
-
-
-def test_a_page_that_another_worker_has_leaves_no_item(server: RedisServer, tmp_path: Path) -> None:
-    """The pages of a worker that was frozen for longer than its lease are fetched by another one, and are its."""
-    frozen, other = (Own(tmp_path / name) for name in ("frozen", "other"))
-    with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, server.client() as redis:
-        running.append(frozen.start(site, server.url))
-        site.wait_for(20)
-        site.gate.clear()
-        site.wait_for(sum(site.hits.values()) + 1)
-        running[0].signal(signal.SIGSTOP)
-        site.gate.set()
-        running.append(other.start(site, server.url))
-        assert running[1].finish()["finish_reason"] == "finished", running[1].log
-        wait_until(lambda: redis.hget("{bloom:site:0}", "outstanding") == b"0", "the other one has done all")
-        running[0].signal(signal.SIGCONT)
-        assert running[0].finish()["finish_reason"] == "finished", running[0].log
-        assert not site.missing()
-    assert not off(frozen, other)

@@ -260,18 +260,6 @@ def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore
             assert client.dbsize()
 
 
-def test_a_page_in_hand_is_not_fetched_by_others(make: Callable[..., FleetStore]) -> None:
-    """While one worker has a page in hand, others get nothing and do not end."""
-    one, other = make(), make()
-    push(one, "a")
-    store, request = pop(one, other)
-    assert id(request) in store.in_flight
-    wait_until(lambda: len(one) and len(other), "both have heard of it")
-    end(store, request)
-    assert id(request) not in store.in_flight
-    assert crawl(one, other) == []
-
-
 def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., FleetStore], server: RedisServer) -> None:
     """The feeds are flushed before the server hears that a page is done."""
     pending: list[int] = []
