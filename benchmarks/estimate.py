@@ -38,11 +38,6 @@ class Told(NamedTuple):
     high: float
     """Infinite if it was too early to tell."""
 
-    @property
-    def holds(self) -> bool:
-        """Whether the number of pages is in a finite range."""
-        return self.low <= self.total <= self.high < math.inf
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen on the command line."""
@@ -63,9 +58,10 @@ def run(options: argparse.Namespace) -> None:
 def row_of(at: float, told: list[Told]) -> list[str]:
     """Return how often what was *told* holds, how wide it is, and how often it is too high or infinite."""
     ends = [one.high / one.low for one in told if one.high < math.inf]
-    numbers = (sum(one.holds for one in told), sum(one.low > one.total for one in told), len(told) - len(ends))
-    held, too_high, too_early = (f"{number / len(told):.0%}" for number in numbers)
-    return [f"{at:.0%}", held, f"{statistics.median(ends):.2f}" if ends else "-", too_high, too_early]
+    held = sum(one.low <= one.total <= one.high < math.inf for one in told)
+    numbers = (held, sum(one.low > one.total for one in told), len(told) - len(ends))
+    shares = [f"{number / len(told):.0%}" for number in numbers]
+    return [f"{at:.0%}", shares[0], f"{statistics.median(ends):.2f}" if ends else "-", *shares[1:]]
 
 
 def crawl(links: Links, order: str, in_flight: int) -> Iterator[Told]:

@@ -12,8 +12,6 @@ from benchmarks.sites.trap import Ask, Trap, endless, setting, shown, with_query
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# -- calendars and archives --------------------------------------------------------------------------------------------
-
 
 @endless()
 def calendar(t: Trap, ask: Ask) -> Page:
@@ -30,9 +28,6 @@ def past_the_end(t: Trap, ask: Ask) -> Page:
     at = ask.number("page", 1)
     links = [(href, t.wording.name(href)) for href in t.targets[(at - 1) * 10 : at * 10]]
     return shown("All pages", links + [(t.to(page=other), str(other)) for other in (at + 1, at + 2, at + 10)])
-
-
-# -- sessions and what does not matter ---------------------------------------------------------------------------------
 
 
 def session_in_query(t: Trap) -> None:
@@ -91,9 +86,6 @@ def cart(t: Trap) -> None:
     t.on_page = lambda path: [(with_query(path, **{key: n}), "Add") for n in range(len(path) % 5, 9, 3)]
 
 
-# -- other views of the same -------------------------------------------------------------------------------------------
-
-
 def list_orders(t: Trap) -> None:
     """Every order of every list."""
     t.params = [key := t.rng.choice(["sort", "orderby", "C"])]
@@ -109,9 +101,6 @@ def mirror(t: Trap) -> None:
     t.copies.rewrite = lambda ask: lambda href: folders.match(ask.url)[0][:most] + href
     t.copies.more = lambda ask: [(t.root + ask.url, "mirror")]
     t.on_page = lambda path: [(t.root + path, "mirror")]
-
-
-# -- lists without end -------------------------------------------------------------------------------------------------
 
 
 @endless(lambda t: {key: t.draws.words(key, 4) for key in t.draws.words("facets", t.rng.randint(4, 7))})
