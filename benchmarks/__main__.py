@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-BENCHMARKS = ("request_seen", "memory", "pending", "compare", "fleet", "links", "loops", "estimate")
+BENCHMARKS = ("request_seen", "memory", "pending", "compare", "fleet", "links", "loops", "estimate", "changes")
 
 
 def main(arguments: list[str]) -> None:

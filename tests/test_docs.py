@@ -52,6 +52,7 @@ def test_every_setting_has_its_row_with_its_default() -> None:
     """docs/settings.md lists the settings that are read, and no others, with the defaults that they have."""
     documented = {name: cells for name, cells in rows("settings.md").items() if name.startswith("BLOOM_")}
     defaults = {f"BLOOM_{field.name.upper()}": field.default for field in fields(BloomSettings)}
+    del defaults["BLOOM_DELTA_RESET"]  # of earlier versions: its use is a warning
     shown = {name: ast.literal_eval(cells[0].strip("`")) for name, cells in documented.items()}
     assert {name: tuple(value) if value == [] else value for name, value in shown.items()} == defaults
 

@@ -1,13 +1,16 @@
-"""Takes URLs back: the next link to one of them is followed, as if it were new."""
+"""Takes URLs back: the next link to one of them is followed, as if it were new. Or the pages of a delta crawl."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
 from scrapy_bloom.commands.terminal import OK, show
+from scrapy_bloom.crawl.delta_files import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.stopped import stopped_job
 
@@ -20,14 +23,35 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``forget``."""
     parser.add_argument("directory", metavar="JOBDIR", help="of a crawl that has been stopped, or a fleet's redis://")
-    parser.add_argument("urls", metavar="URL", nargs="+", help="in a fleet, after the key of its queue")
+    parser.add_argument("urls", metavar="URL", nargs="*", help="in a fleet, after the key of its queue")
+    parser.add_argument(
+        "--delta",
+        metavar="SPIDER",
+        help="forget all pages that gave an item, of this spider; JOBDIR is BLOOM_DELTA then",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Take the URLs back, and print which of them a job had seen."""
+    if options.delta:
+        show({"forgotten": str(_in_delta(Path(options.directory), options.delta))}, options)
+        return OK
+    if not options.urls:
+        raise UnusableError(options.directory, "is not followed by a URL", advice="Name the URLs to forget.")
     take_back = _in_fleet if "://" in options.directory else _in_job
     show({"urls": take_back(options.directory, options.urls, settings_of(options))}, options)
     return OK
+
+
+def _in_delta(directory: Path, spider: str) -> Path:
+    home = home_of(directory, spider)
+    if not home.is_dir():
+        advice = "Name the directory of BLOOM_DELTA, which is .scrapy/delta if that is True, and the spider."
+        raise UnusableError(home, "is not there: no delta crawl of this spider was here", advice=advice)
+    if any(map(is_locked, home.glob("[0-9]*"))):
+        raise UnusableError(home, "is in use by a crawl", advice="Stop the crawl first.")
+    forget_pages(home)
+    return home
 
 
 def _in_job(directory: str, urls: list[str], settings: Settings) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from rich.filesize import decimal
 
 from scrapy_bloom.commands import charts, html
+from scrapy_bloom.commands.changes import table_of
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, left_of, show, utc
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.cycles import last_cycles
+from scrapy_bloom.job.database import Database
+from scrapy_bloom.job.inspect import files_of, inspect_job
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.job.records import FeedLength, Figures
 
+_OF_A_CYCLE = ("new", "changed", "same", "gone", "unknown", "pages", "not_modified", "bytes_saved")
 _MOST_HOSTS = 25
 """In a table."""
 
@@ -67,10 +72,18 @@ def _body(summary: dict[str, Any], job: JobInfo) -> Iterator[str]:
     kinds = [(row["kind"], f"{row['pending']:,}", row["example"]) for row in summary["pending_by_kind"]]
     yield from html.table("Kinds of URLs that wait", ["kind", pending, "example"], kinds)
     yield from html.table("Files of items", ["file", "items"], [(feed.path, f"{feed.items:,}") for feed in job.feeds])
+    yield from html.table("Changes", ["cycle", *_OF_A_CYCLE], [*_cycles(job)])
     yield html.note(
         f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
         "took their URLs for seen. Counts are of all runs; a dotted line begins a run."
     )
+
+
+def _cycles(job: JobInfo) -> Iterator[list[str]]:
+    """Yield the last cycles of a job with ``BLOOM_CHANGES``, the newest first."""
+    with closing(Database(files_of(job.directory)[1], read_only=True)) as database:
+        for row in table_of(last_cycles(database)):
+            yield [f"{row['number']}, {row['began']}", *(f"{row[name]:,}" for name in _OF_A_CYCLE)]
 
 
 def _tiles(summary: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:

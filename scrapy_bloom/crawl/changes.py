@@ -97,7 +97,9 @@ class Changes:
         """Return what is known of the page of a request; *digest* is of the request and the code."""
         id_ = rows.number_of(fingerprint)
         last = cycles.page_of(self._database, id_)
-        page = self._in_progress[id_] = PageChanges(id_, digest, last, rows.packed(request), is_filtered)
+        is_same = last is not None and digest is not None and last.digest == digest
+        stored = last.request if is_same and last is not None else rows.packed(request)
+        page = self._in_progress[id_] = PageChanges(id_, digest, last, stored, is_filtered)
         return page
 
     def is_of_this_cycle(self, page: PageChanges) -> bool:

@@ -69,6 +69,11 @@ class Delta:
         self._done: list[bytes] = []  # keys of pages that are committed next
         self._writing: list[bytes] = []  # and those of the commit under way
         self._commits, self._left_out_start = 0, False
+        if bloom.delta_reset:
+            logger.warning(
+                "BLOOM_DELTA_RESET goes with the next release: run `scrapy bloom forget --delta %s` instead, once.",
+                spider.name,
+            )
         forgets = (
             bloom.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
         )

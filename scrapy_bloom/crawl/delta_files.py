@@ -34,6 +34,24 @@ logger = logging.getLogger(__name__)
 _is_hex_sha1 = re.compile(rb"[0-9a-f]{40}").fullmatch
 
 
+_TAKEN_OVER = "deltafetch-taken-over"
+"""Name of an empty file: the keys of scrapy-deltafetch are taken over, and are not once more."""
+
+
+def home_of(directory: Path, spider: str) -> Path:
+    """Return where in *directory* the files of *spider* are."""
+    return directory / quote(spider, safe="")
+
+
+def forget_pages(home: Path) -> None:
+    """Forget the pages in *home* that gave an item, except those that a running process keeps."""
+    for directory in home.glob("[0-9]*"):
+        if not is_locked(directory):
+            shutil.rmtree(directory)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / _TAKEN_OVER).touch()
+
+
 class DeltaFiles:
     """What earlier runs of *spider* left in *directory*; with *forgets*, nothing.
 
@@ -43,23 +61,16 @@ class DeltaFiles:
     """
 
     def __init__(self, directory: Path, spider: str, bloom: BloomSettings, *, forgets: bool) -> None:
-        self.home = directory / quote(spider, safe="")
-        self._taken_over = self.home / "deltafetch-taken-over"
+        self.home = home_of(directory, spider)
+        self._taken_over = self.home / _TAKEN_OVER
         self._max_age = bloom.max_age
         if forgets:
-            self._forget_all()
+            forget_pages(self.home)
         self._open_files = ExitStack()
         self._readers: dict[Path, tuple[list[Path], Callable[[bytes], bool]]] = {}
         self._others: list[Callable[[bytes], bool]] = []
         self._pages_of_others, self._error_rate_of_others = 0, 0.0
         self._chain = self._open(bloom)
-
-    def _forget_all(self) -> None:
-        for directory in self.home.glob("[0-9]*"):
-            if not is_locked(directory):
-                shutil.rmtree(directory)
-        self.home.mkdir(parents=True, exist_ok=True)
-        self._taken_over.touch()
 
     def _open(self, bloom: BloomSettings) -> ScalableBloomFilter:
         for mine in (self.home / str(number) for number in count()):

@@ -25,7 +25,7 @@ from scrapy_bloom.job.changes import DIGEST_BYTES, SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -117,14 +117,22 @@ def validator_of(response: Response) -> str:
     return ""
 
 
-def may_be_conditional(request: Request, settings: BaseSettings) -> bool:
-    """Return whether *request* may have a validator: a plain GET, downloaded by Scrapy itself."""
-    if request.method != "GET" or request.meta.get("bloom_refetch") or any(map(request.headers.get, _CONDITIONAL)):
-        return False
-    handlers: Mapping[str, Any] = settings.getwithbase("DOWNLOAD_HANDLERS")
-    handler = handlers.get(urlparse_cached(request).scheme)
-    path = handler if isinstance(handler, str) else getattr(handler, "__module__", "")
-    return path.startswith("scrapy.") and not settings.getbool("HTTPCACHE_ENABLED")
+def schemes_of_scrapy(settings: BaseSettings) -> set[str]:
+    """Return the schemes of URLs that Scrapy itself downloads, without a cache of its own."""
+    handlers: Mapping[str, Any] = (
+        {} if settings.getbool("HTTPCACHE_ENABLED") else settings.getwithbase("DOWNLOAD_HANDLERS")
+    )
+    paths = {
+        scheme: handler if isinstance(handler, str) else getattr(handler, "__module__", "")
+        for scheme, handler in handlers.items()
+    }
+    return {scheme for scheme, path in paths.items() if path.startswith("scrapy.")}
+
+
+def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
+    """Return whether *request* may have a validator: a plain GET of one of *schemes*."""
+    is_plain = request.method == "GET" and not request.meta.get("bloom_refetch")
+    return is_plain and not any(map(request.headers.get, _CONDITIONAL)) and urlparse_cached(request).scheme in schemes
 
 
 class SpiderChanges:
@@ -146,6 +154,7 @@ class SpiderChanges:
         code = digest_of(options.code) if options.code else code_digest(spider)
         self._changes = Changes(store.database, store.state.cycle, options, code, self._count)
         self._swept = self._changes.sweep()
+        self._schemes = schemes_of_scrapy(crawler.settings)
         crawler.signals.connect(self._lost_item, signal=signals.item_error)
 
     def _count(self, name: str) -> None:
@@ -201,7 +210,7 @@ class SpiderChanges:
         """Give *request*, which asks for *page*, a validator, if the page need not be answered in full."""
         known = self.of(page)
         validator = self._changes.validator(known)
-        if validator and may_be_conditional(request, self._crawler.settings):
+        if validator and may_be_conditional(request, self._schemes):
             request.headers[_HEADERS[validator[0]]] = validator[1:]
             known.is_conditional = True
 

@@ -101,6 +101,7 @@ def test_a_page_says_why_the_crawl_ended_and_how_many_items_it_gave(job: Path, l
     assert f"|Items||{items}|in 1 file|" in shown
     assert "Files of items" in shown
     assert "Kinds of URLs" not in shown
+    assert "Changes" not in shown
     with closing(sqlite3.connect(job / "requests.bloom" / NAME)) as database, database:
         database.execute("DELETE FROM lane")
     assert main(["report", str(job), "-o", str(written)]) == OK

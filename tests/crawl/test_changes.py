@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -486,6 +487,9 @@ def test_a_cycle_that_was_stopped_goes_on(tmp_path: Path, site: Site, capsys: py
     assert [(cycle["number"], bool(cycle["ended"]), cycle["gone"]) for cycle in cycles] == [(2, False, 0), (1, True, 0)]
     job.run()
     assert job.gone(capsys) == set("1234")
+    assert main(["report", str(tmp_path / "job"), "-o", str(tmp_path / "page")]) == 0
+    shown = re.sub(r"<[^>]*>", " ", (tmp_path / "page").read_text())
+    assert re.search(r"bytes_saved\s+2, \S+ \S+ (UTC )?\s*0\s+0\s+0\s+4\s+0\s+4\s+0\s+0\s+1, ", shown), shown
 
 
 class Refuses:

@@ -16,6 +16,8 @@ from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
 from scrapy_bloom import fingerprint, open_filter
+from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.delta_files import DeltaFiles
 from scrapy_bloom.errors import SettingsError, UnusableError
@@ -68,14 +70,19 @@ def test_a_second_run_fetches_the_lists_and_what_is_new(shop: Site, tmp_path: Pa
 
 
 def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp_path: Path) -> None:
-    """With ``BLOOM_MAX_AGE`` item pages are fetched once in that time; ``BLOOM_DELTA_RESET`` forgets them all."""
+    """With ``BLOOM_MAX_AGE`` item pages are fetched once in that time; the command and the setting forget them all."""
     own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_MAX_AGE": "2d"}
     fetched = []
-    for days, reset in ((0, 0), (1, 0), (3, 0), (3, 1)):
+    for days, reset in ((0, 0), (1, 0), (3, 0), (3, 1), (3, "command"), (3, 0)):
         shop.forget_hits()
+        if reset == "command":
+            (home,) = (tmp_path / "delta").iterdir()
+            assert main(["forget", "--delta", home.name, str(home.parent)]) == OK
+            reset = 0
         crawl(shop, tmp_path, {**own, "DAYS_LATER": days, "BLOOM_DELTA_RESET": reset})
         fetched.append("/2" in shop.hits)
-    assert fetched == [True, False, True, True]
+    assert fetched == [True, False, True, True, True, False]
+    assert main(["forget", "--delta", "nobody", str(tmp_path / "delta")]) == USAGE
 
 
 def known(crawl: CrawlOfSite, pages: Iterable[int]) -> set[int]:

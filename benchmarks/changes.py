@@ -1,0 +1,228 @@
+"""A second crawl of a site of which some pages have changed, and the bytes that ``BLOOM_CHANGES`` keeps on disk.
+
+The site is served on 127.0.0.1 by another process: lists of item pages, each with an ETag, 12 kB of text, and links to
+20 lists and to 20 other pages. Every crawl runs in a process
+of its own. Requests and bytes are those of the server; times are CPU seconds of the crawl's process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from benchmarks import measure
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from scrapy.http import Response
+
+CACHE, DELTAFETCH, CHANGES = "Scrapy, RFC2616Policy", "scrapy-deltafetch", "scrapy-bloom, BLOOM_CHANGES"
+SETTINGS: dict[str, dict[str, Any]] = {
+    measure.SCRAPY: {},
+    CACHE: {
+        "HTTPCACHE_ENABLED": True,
+        "HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy",
+        "HTTPCACHE_DIR": "cache",
+    },
+    DELTAFETCH: {
+        "DELTAFETCH_ENABLED": True,
+        "DELTAFETCH_DIR": "deltafetch",
+        "SPIDER_MIDDLEWARES": {"scrapy_deltafetch.DeltaFetch": 100},
+    },
+    CHANGES: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_CHANGES": True, "JOBDIR": "job"},
+}
+ON_A_LIST = 50
+"""Item pages."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen on the command line."""
+    parser.add_argument("--pages", type=int, default=2000, help="item pages of the site (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=10**6, help="pages and items on disk (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="crawls of each kind (default: %(default)s)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure and print the tables."""
+    measure.print_environment("Scrapy")
+    names = [name for name in SETTINGS if name != DELTAFETCH or find_spec("scrapy_deltafetch")]
+    with served(options.pages) as url:
+        for percent in (0, 1, 10):
+            sides = measure.of_each(second_crawl, names, url=url, percent=percent)
+            found = measure.side_by_side(sides, options.rounds)
+            measure.print_figures(f"second crawl, {percent} % of {options.pages:,} pages changed", found)
+    figures = measure.in_own_process(bytes_on_disk, options.rows)
+    print(f"On disk at {options.rows:,}: {figures['page']:.0f} bytes per page, {figures['item']:.0f} bytes per item")
+
+
+# -- crawls ------------------------------------------------------------------------------------------------------------
+
+
+def second_crawl(name: str, url: str, percent: int) -> measure.Figures:
+    """Crawl the site twice, *percent* of its pages changed in between; return figures of the second crawl."""
+    with TemporaryDirectory() as directory:
+        answered(f"{url}/set/0")
+        first = measure.in_own_process(crawled, name, url, directory)
+        answered(f"{url}/set/{percent}")
+        second = measure.in_own_process(crawled, name, url, directory)
+        served_bytes = answered(f"{url}/set/{percent}")
+    return {
+        "full answers": served_bytes["full"],
+        "304": served_bytes["not_modified"],
+        "MB": served_bytes["bytes"] / 1e6,
+        "items": second["items"],
+        "CPU s": second["cpu"],
+        "of the first": second["cpu"] / first["cpu"],
+    }
+
+
+def crawled(name: str, url: str, directory: str) -> measure.Figures:
+    """Crawl the site at *url* once; return CPU seconds and the number of items."""
+    from scrapy import Request, Spider
+    from scrapy.crawler import CrawlerProcess
+
+    class Shop(Spider):
+        name = "shop"
+
+        async def start(self) -> Any:
+            yield Request(url)
+
+        def parse(self, response: Response) -> Iterator[Any]:
+            yield from response.follow_all(css="a")
+            for product in response.css("article"):
+                yield {"name": product.css("h1::text").get(), "texts": product.css("p::text").getall()}
+
+    settings = {key: f"{directory}/{value}" if key.endswith("DIR") else value for key, value in SETTINGS[name].items()}
+    settings |= {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "BLOOM_CAPACITY": 100_000}
+    process = CrawlerProcess(settings)
+    crawler = process.create_crawler(Shop)
+    process.crawl(crawler)
+    began = time.process_time()
+    process.start()
+    stats = crawler.stats.get_stats() if crawler.stats else {}
+    return {"cpu": time.process_time() - began, "items": stats.get("item_scraped_count", 0)}
+
+
+# -- the site ----------------------------------------------------------------------------------------------------------
+
+
+def body_of(path: str, pages: int, percent: int) -> bytes:
+    """Return the page at *path*, which shows what it has when *percent* of the pages have changed."""
+    if path == "/":
+        return "".join(f'<a href="/list/{number}">{number}</a>' for number in range(pages // ON_A_LIST)).encode()
+    kind, number = path[1:].split("/")
+    if kind == "list":
+        first = int(number) * ON_A_LIST
+        return "".join(f'<a href="/item/{item}">{item}</a>' for item in range(first, first + ON_A_LIST)).encode()
+    version = int(int(number) % 100 < percent)
+    texts = (f"<p>{sha256(f'{path} {version} {line}'.encode()).hexdigest() * 3}</p>" for line in range(60))
+    lists = (f'<a href="/list/{other}">{other}</a>' for other in range(min(20, pages // ON_A_LIST)))
+    related = (f'<a href="/item/{(int(number) * 31 + other * 17) % pages}">{other}</a>' for other in range(20))
+    links = "".join((*lists, *related))
+    return f'<a href="/">shop</a>{links}<article><h1>{number}</h1>{"".join(texts)}</article>'.encode()
+
+
+def serve(pages: int) -> None:
+    """Serve the site until the process is ended; print its port."""
+    counts = dict.fromkeys(("full", "not_modified", "bytes"), 0)
+    percent = [0]
+
+    class Answer(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def do_GET(self) -> None:
+            if self.path.startswith("/set/"):
+                percent[0] = int(self.path.rpartition("/")[2])
+                self.answer(200, json.dumps(counts).encode(), "")
+                counts.update(dict.fromkeys(counts, 0))
+                return
+            body = body_of(self.path, pages, percent[0])
+            tag = f'"{sha256(body).hexdigest()[:16]}"'
+            is_same = self.headers["If-None-Match"] == tag
+            counts["not_modified" if is_same else "full"] += 1
+            counts["bytes"] += 0 if is_same else len(body)
+            self.answer(304 if is_same else 200, b"" if is_same else body, tag)
+
+        def answer(self, status: int, body: bytes, tag: str) -> None:
+            self.send_response(status)
+            self.send_header("ETag", tag)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+@contextmanager
+def served(pages: int) -> Iterator[str]:
+    """Serve the site in another process; yield its URL."""
+    code = f"from benchmarks.changes import serve; serve({pages})"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=measure.ROOT) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def answered(url: str) -> dict[str, int]:
+    """Return the counts of the site since the last call."""
+    with urlopen(url) as response:
+        counts: dict[str, int] = json.load(response)
+    return counts
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+def bytes_on_disk(rows: int) -> measure.Figures:
+    """Return the bytes that each of so many pages takes, and each of so many items, written as commits write them."""
+    from scrapy import Request
+
+    from scrapy_bloom.frontier import serialize
+    from scrapy_bloom.job import changes
+    from scrapy_bloom.job.database import Database
+
+    def page(number: int) -> changes.PageRow:
+        url = f"https://www.shop.example/department-{number % 97}/product-{number}"
+        stored = serialize.dumps(
+            Request(url, meta={"depth": 4}, headers={"Referer": "https://www.shop.example/"}), None
+        )
+        id_, tag = changes.number_of(url.encode()), f'E"{sha256(url.encode()).hexdigest()[:16]}"'
+        return changes.PageRow(id_, 1, changes.PageState.ANSWERED, 10_000, id_, True, changes.packed(stored), tag)
+
+    def item(number: int) -> changes.ItemRow:
+        key = f'["SKU-{number:08}"]'
+        id_ = changes.number_of(key.encode())
+        return changes.ItemRow(id_, id_ ^ number, 1, 5, id_.to_bytes(8, "big", signed=True), b"", key, None)
+
+    sizes = []
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "job.sqlite")
+        for make, kind in ((page, "pages"), (item, "items")):
+            with closing(Database(path)) as database:
+                for first in range(0, rows, 4000):
+                    database.writer.execute("BEGIN")
+                    made = [make(number) for number in range(first, min(first + 4000, rows))]
+                    changes.write_rows(database.writer, changes.Rows(**{kind: made}))
+                    database.writer.execute("COMMIT")
+            sizes.append(path.stat().st_size)
+    return {"page": sizes[0] / rows, "item": (sizes[1] - sizes[0]) / rows}
