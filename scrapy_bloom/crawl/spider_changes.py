@@ -25,7 +25,7 @@ from scrapy_bloom.job.changes import DIGEST_BYTES, SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Collection, Container, Mapping
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -95,14 +95,16 @@ def code_digest(spider: Spider) -> bytes | None:
 _LIBRARIES = {"builtins", "scrapy"}
 
 
-def request_digest(stored: bytes, code: bytes | None) -> int | None:
-    """Return a digest of the *stored* request and of the *code* that processes its page; None if one has none."""
+def request_digest(stored: bytes, code: bytes | None, ignored: Collection[str]) -> int | None:
+    """Return a digest of the *stored* request and of the *code* that processes its page; None if one has none.
+
+    It leaves out the keys *ignored* of ``meta`` and the Referer, which depend on which of many links came first.
+    """
     attributes = pickle.loads(stored)  # noqa: S301 - as every request of the job
     for name in (MARK, "dont_filter", "priority"):
         attributes.pop(name, None)
-    attributes["meta"] = {
-        key: value for key, value in attributes.get("meta", {}).items() if key not in _NOT_OF_THE_PAGE
-    }
+    attributes["meta"] = {key: value for key, value in attributes.get("meta", {}).items() if key not in ignored}
+    attributes.get("headers", {}).pop(b"Referer", None)
     try:
         return None if code is None else int.from_bytes(digest_of(attributes, code), "big", signed=True)
     except (TypeError, ValueError, RecursionError):  # of values in meta
@@ -155,6 +157,8 @@ class SpiderChanges:
         self._changes = Changes(store.database, store.state.cycle, options, code, self._count)
         self._swept = self._changes.sweep()
         self._schemes = schemes_of_scrapy(crawler.settings)
+        has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
+        self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
         crawler.signals.connect(self._lost_item, signal=signals.item_error)
 
     def _count(self, name: str) -> None:
@@ -164,7 +168,7 @@ class SpiderChanges:
         """Return what is known of *page*."""
         if page.changes is None:
             request, stored = page.request, page.body
-            digest = None if stored is None else request_digest(stored, self._changes.code)
+            digest = None if stored is None else request_digest(stored, self._changes.code, self._ignored)
             is_filtered = stored is not None and not request.dont_filter
             body = stored or pickle.dumps({"url": request.url})
             page.changes = self._changes.page(self._of_request(request), digest, body, is_filtered=is_filtered)
