@@ -23,7 +23,7 @@ from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.stopped import stopped_job
 from scrapy_bloom.job.takeover import export_queue
 from scrapy_bloom.job.verify import verify_job
-from tests.support.engine import OUR_FILTER, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
+from tests.support.engine import OUR_FILTER, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, opened
 from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ def crawl(jobdir: Path) -> None:
 
 
 def export(jobdir: Path) -> None:
-    crawler = Engine(None).crawler
-    with stopped_job(jobdir, "site") as (_, database):
-        export_queue(jobdir, database, crawler)
+    with opened(None) as engine, stopped_job(jobdir, "site") as (_, database):
+        export_queue(jobdir, database, engine.crawler)
 
 
 def command(*words: str) -> Callable[[Path], None]:
