@@ -23,8 +23,17 @@ SMALL = {
     "links": "--pages 20 --links 5 --rounds 1",
     "loops": "--seeds 4-4 --budget 0.3 --orders fifo",
     "estimate": "--seeds 0-0",
+    "changes": "--pages 50 --rows 100",
 }
-SLOW = ("request_seen", "memory", "pending", "compare", "fleet", "links")  # most start a dozen processes each
+SLOW = (
+    "request_seen",
+    "memory",
+    "pending",
+    "compare",
+    "fleet",
+    "links",
+    "changes",
+)  # most start a dozen processes each
 
 
 def run_benchmark(*arguments: str) -> str:

@@ -584,3 +584,32 @@ def test_another_scheduler_is_an_error(tmp_path: Path) -> None:
     crawler = get_crawler(Shop, settings)
     with pytest.raises(SettingsError, match=r"BLOOM_CHANGES.*SCHEDULER"):
         Crawl.of(crawler).open()
+
+
+class NoisyPage(Page):
+    """A page with a clock, a token, and a box of related products that differ in each answer."""
+
+    def body(self) -> bytes:
+        noise = time.time_ns()
+        return json.dumps([self.items, self.links, [noise, f"token-{noise}", noise % 7]]).encode()
+
+
+class NoisyShop(Shop):
+    def parse(self, response: Any) -> Any:
+        items, links, (clock, token, related) = json.loads(response.text)
+        for sku, price in items.items():
+            yield {"sku": sku, "price": price, "clock": clock, "token": token, "related": [related]}
+        yield from response.follow_all(links)
+
+
+@pytest.mark.parametrize("ignore", [["clock", "token", "related"], []])
+def test_noise_that_is_ignored_changes_nothing(tmp_path: Path, site: Site, ignore: list[str]) -> None:
+    """Each page is sent in full in each cycle; a price that changes is told."""
+    options = {"key": ["sku"], "ignore": ignore}
+    job = Job(tmp_path, site, spider="NoisyShop", settings={"BLOOM_CHANGES": options, "FEEDS": {}})
+    shop = {path: NoisyPage(page.items, page.links) for path, page in SHOP.items()}
+    job.cycle(shop)
+    stats = job.cycle({**shop, "/a": NoisyPage({"1": 9, "2": 2})})
+    assert site.full.total() == len(shop)
+    assert stats["bloom/changes/changed"] == (1 if ignore else 4)
+    assert stats["bloom/changes/new"] == stats["bloom/changes/gone"] == 0
