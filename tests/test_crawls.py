@@ -176,6 +176,7 @@ def test_failed_requests_are_listed_and_may_be_tried_again(tmp_path: Path, forge
         assert again == ({*REASONS, "/redirect"} if forget else set())
 
 
+@pytest.mark.slow
 def test_a_host_gets_as_many_pages_as_it_may(tmp_path: Path) -> None:
     """What it has more stays in the queue, listed, and is fetched when the limit is raised or gone. In memory, the same
     number is fetched."""

@@ -45,6 +45,7 @@ def test_the_first_command_crawls_every_page_once(project: Path) -> None:
     assert not re.search(r"(WARNING|ERROR|CRITICAL):", log)
 
 
+@pytest.mark.slow
 def test_a_killed_crawl_goes_on_and_has_each_item_once(project: Path) -> None:
     """The README's way through a kill: `info` shows what is pending, and the feed has each page once in the end."""
     assert KILLED == RESUMED

@@ -100,7 +100,7 @@ class Crawl:
     @classmethod
     def handling(cls, request: Request | None) -> Crawl | None:
         """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
-        crawls = list(_open_crawls)
+        crawls = [crawl for crawl in _open_crawls if not crawl.is_closed]
         for crawl in crawls:
             if request is not None and crawl.pages.of_request(request) is not None:
                 return crawl

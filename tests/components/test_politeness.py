@@ -47,6 +47,7 @@ def moments(site: Site, host: str) -> list[float]:
     return [moment for moment, asked, path in site.moments if asked == host and path != "/robots.txt"]
 
 
+@pytest.mark.slow
 def test_a_pause_ends_without_the_part_that_wakes_the_engine(tmp_path: Path) -> None:
     """The engine asks for a request every 5 s by itself."""
     settings = {
@@ -62,8 +63,8 @@ def test_a_pause_ends_without_the_part_that_wakes_the_engine(tmp_path: Path) -> 
     assert "Traceback" not in outcome.log
 
 
-@pytest.mark.parametrize("order", ["Lifo", "Fifo"])
-@pytest.mark.parametrize("in_job", [True, False])
+@pytest.mark.parametrize("order", ["Lifo", pytest.param("Fifo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("in_job", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, order: str) -> None:
     """After 429 with ``Retry-After``. What the downloader had not sent is given back. Other hosts go on; each page
     comes once, that page again."""
@@ -82,7 +83,7 @@ def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, or
     assert not outcome.lines("ERROR") + outcome.lines("WARNING")
 
 
-@pytest.mark.parametrize("guard", [False, True])
+@pytest.mark.parametrize("guard", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_waits_for_a_pause_is_filtered_as_before(tmp_path: Path, guard: bool) -> None:
     """Requests that are given back are no other ones: where they redirect to what is known, nobody follows."""
     moved = [f"/moved/{number}" for number in range(5)]
@@ -121,7 +122,9 @@ def waits_for_the_busy_host(site: Site, info: JobInfo) -> bool:
     return others == 10 and not info.state.in_flight and info.state.pending == left
 
 
-@pytest.mark.parametrize("later", [{}, {"RETRY_ENABLED": False}], ids=["as before", "without pauses"])
+@pytest.mark.parametrize(
+    "later", [{}, pytest.param({"RETRY_ENABLED": False}, marks=pytest.mark.slow)], ids=["as before", "without pauses"]
+)
 def test_a_crawl_that_waits_can_be_stopped(tmp_path: Path, later: dict[str, Any]) -> None:
     """Ctrl-C ends it at once, though the host wants no request for a day; the next run after that fetches the rest.
 
@@ -161,7 +164,7 @@ def test_where_no_host_has_a_queue_of_its_own_nothing_is_paused(tmp_path: Path) 
         assert site.hits == {**dict.fromkeys(site.pages, 1), "/busy": 2}
 
 
-@pytest.mark.parametrize("throttled", [False, True], ids=["", "AutoThrottle"])
+@pytest.mark.parametrize("throttled", [pytest.param(False, marks=pytest.mark.slow), True], ids=["", "AutoThrottle"])
 def test_crawl_delay_is_the_least_delay(tmp_path: Path, throttled: bool) -> None:
     """With ``ROBOTSTXT_OBEY``, between any two requests of the host that robots.txt is of."""
     robots = b"User-agent: *\nCrawl-delay: 0.4\n"

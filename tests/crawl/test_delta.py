@@ -340,6 +340,7 @@ def test_a_database_that_cannot_be_read_costs_fetches(tmp_path: Path, caplog: py
     assert [record.levelname for record in caplog.records if "site.db" in record.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.slow
 def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> None:
     """Neither what a job did before it was stopped, nor what another process of the crawl does, new layers included."""
     own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_CAPACITY": 50_000}

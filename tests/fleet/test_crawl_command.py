@@ -143,6 +143,7 @@ def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path) -> None:
         assert not site.missing()
 
 
+@pytest.mark.slow
 def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: Path) -> None:
     """As with Scrapy's ``-O`` and a job: the file of an earlier crawl goes. What a job has written stays, after a kill
     of the command, with which its workers and its server end, and after Ctrl-C.
@@ -183,6 +184,7 @@ def test_what_others_have_written_to_the_file_stays(project: Path) -> None:
         assert len(lines) >= 2 * site.count + 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_ends_the_crawl(project: Path) -> None:
     """A spider that fails at once is not started for ever."""
     with (project / "shop" / "settings.py").open("a") as settings:

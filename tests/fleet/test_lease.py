@@ -135,6 +135,7 @@ def test_a_server_that_is_away_or_not_ready_gets_what_waited(mortal: RedisServer
     wait_until(lambda: not len(client), "the end is seen")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_said_once(mortal: RedisServer, join: Join) -> None:
     """A client with nothing to deliver tries again and again, and notes once that the server is away."""
     client = join(mortal.url)
@@ -191,6 +192,7 @@ def test_a_worker_that_slept_over_its_lease_goes_on(join: Join, server: RedisSer
         assert slow.counts["stale"] == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_waits_for_long_says_for_what(
     join: Join, server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:

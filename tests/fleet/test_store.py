@@ -155,7 +155,10 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -
     rest.stop()
 
 
-@pytest.mark.parametrize("kind", ["DOWNLOAD_DELAY", "Crawl-delay", "AutoThrottle"])
+@pytest.mark.parametrize(
+    "kind",
+    ["DOWNLOAD_DELAY", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("Crawl-delay", "AutoThrottle"))],
+)
 def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> None:
     """Two workers get the requests of a host no faster than one would, also with a delay that is found later."""
     settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, "AUTOTHROTTLE_START_DELAY": 0.01}
@@ -232,6 +235,7 @@ def test_a_user_with_the_usual_rights_suffices(make: Callable[..., FleetStore], 
         make(BLOOM_REDIS_URL=address.format("stranger"))
 
 
+@pytest.mark.slow
 def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore], cluster: list[RedisServer]) -> None:
     """All pages are fetched, though slots move to other nodes meanwhile, and no node answers for a while."""
     one, other = (make(BLOOM_REDIS_URL=node.url) for node in cluster[:2])
@@ -377,6 +381,7 @@ def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], ser
     assert main(["info", server.url, "bloom:others"]) == 2
 
 
+@pytest.mark.slow
 def test_a_pause_that_is_over_is_not_told(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
     """Also of a host of which nothing is pending, so that no worker looks at the pause any more."""
     store = make()

@@ -179,6 +179,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=SlowConnection, **kwargs))
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
     """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
     count = 3 * commits.COMMIT_ROWS

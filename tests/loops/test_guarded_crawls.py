@@ -59,6 +59,7 @@ def calendar_pages(site: Site) -> int:
     return sum(path.startswith("/calendar") for path in site.hits)
 
 
+@pytest.mark.slow
 def test_a_crawl_ends_by_itself_and_keeps_what_is_left(tmp_path: Path) -> None:
     """Every honest page is fetched, once; the rest of the calendar stays in the job, from which a run without the guard
     fetches it."""

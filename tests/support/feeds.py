@@ -79,6 +79,7 @@ class FeedRun:
     def drop(self) -> None:
         """Leave the files as a kill at this moment does."""
         self.engine.store.abandon()
+        self.engine.crawl.is_closed = True  # links of other crawls are not asked of this one
         if not self.engine.crawl.is_closed:
             self.engine.engine.downloader.close()
 
