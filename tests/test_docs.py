@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
-SOURCES = [path for path in sorted(Path(scrapy_bloom.__file__).parent.rglob("*.py")) if "old" not in path.parts]
+SOURCES = sorted(Path(scrapy_bloom.__file__).parent.rglob("*.py"))
 SETS_A_STAT = {"set_value", "inc_value", "_set_stat", "_count"}
 
 

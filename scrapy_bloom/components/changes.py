@@ -35,7 +35,7 @@ class ChangesMiddleware:
         """Build the middleware of *crawler*."""
         return cls(crawler)
 
-    def process_request(self, request: Request) -> None:
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Add a validator to *request*, if its page need not be answered in full."""
         watch, page = self._crawl.changes, self._crawl.pages.of_request(request)
         if watch is None:
@@ -47,12 +47,22 @@ class ChangesMiddleware:
         if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
             watch.of(parent).needs_answer = True
 
-    def process_response(self, request: Request, response: Response) -> Response:
+    def process_response(
+        self,
+        request: Request,
+        response: Response,
+        spider: Spider | None = None,
+    ) -> Response:
         """Note *response*; end here with NotModified if it says that the page is as it was."""
         self._answered(request, response)
         return response
 
-    def process_exception(self, request: Request, exception: Exception) -> None:
+    def process_exception(
+        self,
+        request: Request,
+        exception: Exception,
+        spider: Spider | None = None,
+    ) -> None:
         """Take the validator off *request*, which was not answered."""
         self._answered(request, None)
 

@@ -173,19 +173,19 @@ class Refetching(Shop):
 class Watches304:
     """A downloader middleware that lets a crawl fail if it sees a 304, or a conditional header."""
 
-    def process_response(self, request: Any, response: Any) -> Any:
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
         assert response.status != 304
         assert not request.headers.get("If-None-Match")
         return response
 
-    def process_exception(self, request: Any, exception: Exception) -> None:
+    def process_exception(self, request: Any, exception: Exception, spider: Any = None) -> None:
         raise AssertionError(repr(exception))
 
 
 class LosesOnce:
     """A pipeline that drops sku ``dropped``, and fails on sku ``lost`` as long as there is a file named ``fail``."""
 
-    def process_item(self, item: Any) -> Any:
+    def process_item(self, item: Any, spider: Any = None) -> Any:
         if item["sku"] == "dropped":
             raise DropItem("as users do")
         if item["sku"] == "lost" and Path("fail").exists():
@@ -500,11 +500,11 @@ def test_a_cycle_that_was_stopped_goes_on(tmp_path: Path, site: Site, capsys: py
 class Refuses:
     """A spider middleware that refuses /a and handles all exceptions, as long as there is a file named ``fail``."""
 
-    def process_spider_input(self, response: Any) -> None:
+    def process_spider_input(self, response: Any, spider: Any = None) -> None:
         if response.url.endswith("/a") and Path("fail").exists():
             raise ValueError("a page to solve a riddle on")
 
-    def process_spider_exception(self, response: Any, exception: Exception) -> list[Any] | None:
+    def process_spider_exception(self, response: Any, exception: Exception, spider: Any = None) -> list[Any] | None:
         return [] if Path("fail").exists() else None
 
 
