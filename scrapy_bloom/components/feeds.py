@@ -317,9 +317,10 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
         """
         self.flush()
+        for file in self._files.values():  # all of them, before the first note: one that fails stops the commit
+            file.settle()
         notes = []
         for path, file in list(self._files.items()):
-            file.settle()
             writing = {name: feed.state() for name, feed in self._feeds.items() if feed.file is file}
             full = {slot.uri_template: state for slot, state in self._full if slot.storage is file}
             if (note := file.note({**full, **writing})) is not None:

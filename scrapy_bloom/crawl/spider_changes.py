@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import pickle
+from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
-    from scrapy_bloom.crawl.changes import PageChanges
+    from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.changes import Rows
     from scrapy_bloom.job.store import JobStore
@@ -171,33 +172,45 @@ class SpiderChanges:
             digest = None if stored is None else request_digest(stored, self._changes.code, self._ignored)
             is_filtered = stored is not None and not request.dont_filter
             body = stored or pickle.dumps({"url": request.url})
-            page.changes = self._changes.page(self._of_request(request), digest, body, is_filtered=is_filtered)
+            page.changes = self._changes.page(self._fingerprint(request), digest, body, is_filtered=is_filtered)
             is_again = self._store.is_resumed and bool(request.meta.get("is_start_request"))
             page.changes.is_again = is_again and self._changes.is_of_this_cycle(page.changes)
         known: PageChanges = page.changes
         return known
+
+    def _fingerprint(self, request: Request) -> bytes:
+        try:
+            return self._of_request(request)
+        except Exception:  # of a fingerprinter of the user's: the filter lets the request through, too
+            return b"URL " + request.url.encode()
 
     def takes(self, page: Page, item: Any) -> bool:
         """Return whether *item*, which *page* has given, is new or changed, and goes on to the pipelines."""
         ITEM.set(None)
         if not ItemAdapter.is_item(item):  # Scrapy logs an error, unless it is None
             return True
-        options, kind, adapter = self._changes.options, type(item).__qualname__, ItemAdapter(item)
-        ignored = {*options.ignore, options.field}
         try:
-            digest = digest_of({name: value for name, value in adapter.items() if name not in ignored})
-            has_key = bool(options.key) and all(name in adapter for name in options.key)
-            key = json.dumps([canonical(adapter[name]) for name in options.key]) if has_key else None
-        except (TypeError, ValueError, RecursionError):  # a type that JSON does not take: it cannot be compared
+            given = self._compared(page, item)
+        except Exception:  # a type that JSON does not take, or whatever an item of the user's raises: it goes on
             self._count("not_compared")
             return True
-        given = self._changes.compare(self.of(page), kind, digest, key)
         if given is None:
             return False
         ITEM.set(given)
-        if options.field and (isinstance(item, dict) or options.field in adapter.field_names()):
-            adapter[options.field] = given.change
         return True
+
+    def _compared(self, page: Page, item: Any) -> GivenItem | None:
+        """Return what *item* changes, and set the field that says so; None if it is the same."""
+        options, kind, adapter = self._changes.options, type(item).__qualname__, ItemAdapter(item)
+        ignored = {*options.ignore, options.field}
+        digest = digest_of({name: value for name, value in adapter.items() if name not in ignored})
+        has_key = bool(options.key) and all(name in adapter for name in options.key)
+        key = json.dumps([canonical(adapter[name]) for name in options.key]) if has_key else None
+        given = self._changes.compare(self.of(page), kind, digest, key)
+        if given is not None and (isinstance(item, dict) or options.field in adapter.field_names()) and options.field:
+            with suppress(Exception):  # it is frozen
+                adapter[options.field] = given.change
+        return given
 
     def _lost_item(self) -> None:
         if (given := ITEM.get()) is not None:

@@ -28,8 +28,14 @@ DIGEST_BYTES = 8
 SWEPT_AT_ONCE = 500
 """Requests of earlier cycles that are read at a time."""
 
-# Part of the format: what stored requests have in common, so that zlib leaves it out. It halves a row.
-_USUAL = b"https://www.\x94\x8c\x08callback\x94\x8c\x05parse\x94\x8c\x04meta\x94}\x94\x8c\x05depth\x94K\x01\x8c\tlink_text\x94\x8c\x00\x94\x8c\x04rule\x94K\x00us.}\x94(\x8c\x03url\x94\x8c\x10http://"
+# Part of the format: what stored requests have in common, so that zlib leaves it out: 43 bytes instead of 135.
+_USUAL = (
+    b"\x8c\ncb_kwargs\x94}\x94\x8c\x07cookies\x94\x8c\x08priority\x94K\x01\x8c\x0bdont_filter\x94\x88\x8c\x04body\x94C\x00"
+    b"\x8c\x06method\x94\x8c\x04POST\x94https://www.\x8c\x08callback\x94\x8c\x05parse\x94\x8c\nparse_item\x94"
+    b"\x8c\x04meta\x94}\x94(\x8c\x05depth\x94K\x01\x8c\tlink_text\x94\x8c\x00\x94\x8c\x04rule\x94K\x00uu."
+    b"}\x94(\x8c\x03url\x94\x8c/https://www.example.com/\x94\x8c\x07headers\x94}\x94C\x07Referer\x94]\x94"
+    b"C\x19https://www.example.com/\x94as\x8c\x04meta\x94}\x94\x8c\x05depth\x94K\x01su."
+)
 
 
 class PageState(enum.IntEnum):
