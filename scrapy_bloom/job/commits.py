@@ -146,6 +146,10 @@ class Commits:
             self.begin()
             self.wait()
 
+    def abandon(self) -> None:
+        """Wait for the transaction under way, and write no other."""
+        self._thread.shutdown()
+
     def close(self, close_filters: Callable[[], None], reason: str) -> None:
         """Commit what is left, close the filters, and note that the run has ended for *reason*, if all is written."""
         self.flush()

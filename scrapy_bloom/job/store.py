@@ -302,6 +302,8 @@ class JobStore(MemoryStore):
     def abandon(self) -> None:
         """Close the files of a crawl that does not begin, and change nothing."""
         with suppress(AttributeError):  # it could not be opened
+            self._commits.abandon()  # first: a connection must not be closed while the thread writes to it
+        with suppress(AttributeError):
             self.database.close()
         self.filters.close()
 
