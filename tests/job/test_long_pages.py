@@ -125,3 +125,23 @@ def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_pa
         engine.commit()
         assert engine.drain() == [held[1].url, held[0].url, other.url]
         engine.end(fetched)
+
+
+def test_a_run_that_ends_before_its_requests_in_memory_says_what_that_costs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page that led to them is pending for the next run, and a WARNING counts both; without such requests, none."""
+    for live in (2, 0):
+        caplog.clear()
+        with opened(tmp_path / f"job-{live}") as engine:
+            fetched = engine.fetch(scrapy.Request("http://a.example/"))
+            engine.push_from(
+                fetched, *(scrapy.Request(f"http://a.example/{n}", meta={"live": lambda: None}) for n in range(live))
+            )
+            engine.end(fetched)
+        last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"][-1:]
+        assert [("2 pending requests" in message, "1 page" in message) for message in last] == [(True, True)] * bool(
+            live
+        )
+        with opened(tmp_path / f"job-{live}") as engine:
+            assert engine.drain() == ["http://a.example/"] * bool(live)
