@@ -1,7 +1,7 @@
 """Checks the structure of the package: ``python .ci/structure.py`` prints what breaks a rule, and exits with 1 then.
 
-The rules: imports run downwards only and without cycles, the filter needs neither Scrapy nor a server, only fleets need
-redis, modules and functions are short, and classes have few attributes.
+The rules: imports run downwards only and without cycles, the filter needs neither Scrapy nor a server, URLs need no
+Scrapy, only fleets need redis, modules and functions are short, and classes have few attributes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ MAY_IMPORT = {
 """Parts of the package, by the parts that they may import. The root imports on demand."""
 LIBRARIES_OF_THE_FILTER = {"scrapy_bloom", "bitarray", "mmh3", "typing_extensions"}
 MAY_IMPORT_REDIS = {"fleet", "components", "commands"}
+NEED_NO_SCRAPY = {"filter", "url"}
+"""Parts that work on plain data. They must not import Scrapy for types either."""
 
 
 def imports_of(tree: ast.Module) -> set[str]:
@@ -80,6 +82,8 @@ def problems_of_imports(imports: dict[str, set[str]]) -> Iterator[str]:
                 yield f"{name} imports {other}, which is not below it"
         if part == "filter" and libraries - LIBRARIES_OF_THE_FILTER:
             yield f"{name} imports {libraries - LIBRARIES_OF_THE_FILTER}, which the filter must not need"
+        if "scrapy" in libraries and part in NEED_NO_SCRAPY:
+            yield f"{name} imports scrapy, which {part} must not need"
         if "redis" in libraries and part not in MAY_IMPORT_REDIS:
             yield f"{name} imports redis, which only fleets may need"
     graph = {

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from scrapy_bloom.components.loop_guard import LoopGuardMiddleware as LoopGuardMiddleware
     from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
     from scrapy_bloom.components.scheduler import DurableScheduler as DurableScheduler
+    from scrapy_bloom.crawl.fingerprints import RequestFingerprinter as RequestFingerprinter
+    from scrapy_bloom.crawl.fingerprints import fingerprint as fingerprint
     from scrapy_bloom.errors import BloomError as BloomError
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
     from scrapy_bloom.filter.directory import open_filter as open_filter
     from scrapy_bloom.links.extractor import UnseenLinkExtractor as UnseenLinkExtractor
     from scrapy_bloom.links.spider import UnseenLinks as UnseenLinks
     from scrapy_bloom.url.canonical import canonicalize_url as canonicalize_url
-    from scrapy_bloom.url.fingerprint import RequestFingerprinter as RequestFingerprinter
-    from scrapy_bloom.url.fingerprint import fingerprint as fingerprint
 
 __version__ = "2.0.0"
 OLDEST_SCRAPY = (2, 13, 1)
@@ -34,12 +34,12 @@ _HOME = {
     "FleetScheduler": "components.fleet_scheduler",
     "LoopGuardMiddleware": "components.loop_guard",
     "RedisBloomDupeFilter": "components.redis_dupefilter",
-    "RequestFingerprinter": "url.fingerprint",
+    "RequestFingerprinter": "crawl.fingerprints",
     "ScalableBloomFilter": "filter.chain",
     "UnseenLinkExtractor": "links.extractor",
     "UnseenLinks": "links.spider",
     "canonicalize_url": "url.canonical",
-    "fingerprint": "url.fingerprint",
+    "fingerprint": "crawl.fingerprints",
     "open_filter": "filter.directory",
 }
 

@@ -9,8 +9,8 @@ from scrapy.crawler import Crawler
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.project import get_project_settings
 
+from scrapy_bloom.crawl.fingerprints import fingerprints_of, fingerprints_under
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.url.fingerprint import fingerprints_of, fingerprints_under
 from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from scrapy_bloom.crawl.commit_parts import CommitParts
 from scrapy_bloom.crawl.decisions import Decisions
 from scrapy_bloom.crawl.delta import Delta, open_delta
 from scrapy_bloom.crawl.failures import Failures
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.crawl.guard import LoopGuard
 from scrapy_bloom.crawl.hooks import IN_PROGRESS, wake_engine, watch_engine
 from scrapy_bloom.crawl.in_progress import PagesInProgress
@@ -44,7 +45,6 @@ from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

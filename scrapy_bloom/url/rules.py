@@ -9,10 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from scrapy.utils.misc import load_object
 
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url import noise
@@ -257,7 +256,7 @@ def _users_own(given: Any) -> dict[str, Callable[[str], str]]:
         raise ValueError(f"which is not a rule; {hint}")
     sample = "http://example.com/path?key=value"
     try:
-        function = load_object(given)
+        function = resolve_name(given) if isinstance(given, str) else given
         answer = function(sample)
     except Exception as error:  # it is user code
         raise ValueError(f"which cannot be used: {error!r}") from error

@@ -14,9 +14,9 @@ from scrapy import Request
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
+from scrapy_bloom.crawl.fingerprints import fingerprint
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
-from scrapy_bloom.url.fingerprint import fingerprint
 from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:

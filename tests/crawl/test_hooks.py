@@ -69,7 +69,7 @@ hide("scrapy.Request._body")
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 from scrapy_bloom.crawl.hooks import LOSSES
-from scrapy_bloom.url.fingerprint import IS_FAST, fingerprints_under
+from scrapy_bloom.crawl.fingerprints import IS_FAST, fingerprints_under
 from scrapy_bloom.url.rules import Rules
 from tests.support.engine import opened
 

@@ -9,10 +9,10 @@ import pytest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.fleet import blocks
 from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
 
 if TYPE_CHECKING:
     from tests.fleet.servers import RedisServer

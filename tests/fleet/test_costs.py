@@ -122,7 +122,7 @@ from tests.fleet.test_store import PageSpider, pop, push
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 
 crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": sys.argv[1], "BLOOM_CAPACITY": 1000})
 crawler._apply_settings()

@@ -14,13 +14,13 @@ from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import PATIENCE, RedisServer, crawl, end, move_slot, wait_until
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine

@@ -9,6 +9,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.entry import Entries
 from scrapy_bloom.fleet.queue import Queue
@@ -17,7 +18,6 @@ from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import crawl
 from tests.fleet.test_entry import Harmful
 

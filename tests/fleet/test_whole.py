@@ -10,11 +10,11 @@ import pytest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.fleet.connection import ITEMS
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.url.fingerprint import fingerprints_of
 from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, wait_until
 from tests.fleet.test_store import page, pop, push
 

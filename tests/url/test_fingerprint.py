@@ -10,16 +10,16 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyRequestFingerprin
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.url import fingerprint as module
-from scrapy_bloom.url.canonical import SELF_CHECK_URLS, quick_canonical
-from scrapy_bloom.url.fingerprint import (
-    Fingerprints,
+from scrapy_bloom.crawl import fingerprints as module
+from scrapy_bloom.crawl.fingerprints import (
     RequestFingerprinter,
     fingerprint,
     fingerprint_url,
     fingerprints_of,
     fingerprints_under,
 )
+from scrapy_bloom.url.canonical import SELF_CHECK_URLS, quick_canonical
+from scrapy_bloom.url.fingerprint import Fingerprints
 from scrapy_bloom.url.rules import resolve
 from tests.url.test_canonical import in_fresh_python
 from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome, short_strings

@@ -11,9 +11,9 @@ from scrapy import Request
 from scrapy.http import FormRequest
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
+from scrapy_bloom.crawl.fingerprints import fingerprint, fingerprints_under
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url.canonical import canonicalize_url
-from scrapy_bloom.url.fingerprint import fingerprint, fingerprints_under
 from scrapy_bloom.url.noise import TRACKING_2
 from scrapy_bloom.url.rules import (
     PRESETS,
