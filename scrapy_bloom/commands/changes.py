@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.terminal import OK, show, utc, write
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.changes import Change
-from scrapy_bloom.job.cycles import Cycle, last_cycles, told_in
+from scrapy_bloom.job.cycles import last_cycles, told_in
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.inspect import files_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 _MOST_CYCLES = 10
 
@@ -32,33 +32,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table of the last cycles, or a JSON line for each item of which something was told in the last one."""
-    _, path = files_of(options.directory)
-    with closing(Database(path, read_only=True)) as database:
-        cycles = last_cycles(database)
-        if not cycles:
-            raise UnusableError(options.directory, "has no cycle", advice="Crawl with BLOOM_CHANGES = True first.")
-        if options.change is None:
-            show({"directory": options.directory, "cycles": table_of(cycles)}, options)
-        else:
-            write(map(json.dumps, _told(database, cycles, options.change)))
+    """Print the table of the last cycles, or a JSON line for each item whose change was noted in the last one."""
+    cycles = cycles_of(options.directory)
+    if not cycles:
+        raise UnusableError(options.directory, "has no cycle", advice="Crawl with BLOOM_CHANGES = True first.")
+    if options.change is None:
+        show({"directory": options.directory, "cycles": cycles[:_MOST_CYCLES]}, options)
+        return OK
+    began = {cycle["number"]: cycle["began"] for cycle in cycles}
+    name = options.change.name.lower()
+    with closing(Database(files_of(options.directory)[1], read_only=True)) as database:
+        for item in told_in(database, cycles[0]["number"], options.change):
+            row = {"change": name, "url": item.url, "key": item.label, "last_seen": began.get(item.cycle)}
+            write([json.dumps(row)])
     return OK
 
 
-def table_of(cycles: Sequence[Cycle]) -> list[dict[str, Any]]:
-    """Return the last *cycles*, the newest first, in plain types."""
-    return [
-        {**cycle._asdict(), "began": utc(cycle.began), "ended": cycle.ended and utc(cycle.ended)}
-        for cycle in cycles[: -_MOST_CYCLES - 1 : -1]
-    ]
-
-
-def _told(database: Database, cycles: Sequence[Cycle], change: Change) -> Iterator[dict[str, Any]]:
-    began = {cycle.number: utc(cycle.began) for cycle in cycles}
-    for told in told_in(database, cycles[-1].number, change):
-        yield {
-            "change": change.name.lower(),
-            "url": told.url,
-            "key": told.label,
-            "last_seen": began.get(told.cycle),
-        }
+def cycles_of(jobdir: str | Path) -> list[dict[str, Any]]:
+    """Return the cycles of the job in *jobdir*, the newest first, in plain types."""
+    with closing(Database(files_of(jobdir)[1], read_only=True)) as database:
+        return [
+            {**cycle._asdict(), "began": utc(cycle.began), "ended": cycle.ended and utc(cycle.ended)}
+            for cycle in reversed(last_cycles(database))
+        ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
+from scrapy_bloom.commands.targets import queue_of
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.crawl.delta_files import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError
@@ -16,8 +16,6 @@ from scrapy_bloom.job.stopped import stopped_job
 
 if TYPE_CHECKING:
     import argparse
-
-    from scrapy.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,10 +34,21 @@ def run(options: argparse.Namespace) -> int:
     if options.delta:
         show({"forgotten": str(_in_delta(Path(options.directory), options.delta))}, options)
         return OK
-    if not options.urls:
-        raise UnusableError(options.directory, "is not followed by a URL", advice="Name the URLs to forget.")
-    take_back = _in_fleet if "://" in options.directory else _in_job
-    show({"urls": take_back(options.directory, options.urls, settings_of(options))}, options)
+    settings, urls = settings_of(options), options.urls
+    if "://" in options.directory and urls:
+        options.key, *urls = urls
+    if not urls:
+        advice = "Name the URLs to forget; in a fleet, behind the key of its queue: forget redis://... KEY URL"
+        raise UnusableError(options.directory, "is not followed by a URL", advice=advice)
+    if "://" in options.directory:
+        with queue_of(options) as queue:  # running workers may still drop links to these URLs
+            queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())
+        show({"urls": [{"url": url} for url in urls]}, options)
+        return OK
+    fingerprints = fingerprints_in(inspect_job(options.directory).state.key_space, options.directory, urls, settings)
+    with stopped_job(options.directory) as (chain, _):
+        rows = [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
+    show({"urls": rows}, options)
     return OK
 
 
@@ -52,25 +61,3 @@ def _in_delta(directory: Path, spider: str) -> Path:
         raise UnusableError(home, "is in use by a crawl", advice="Stop the crawl first.")
     forget_pages(home)
     return home
-
-
-def _in_job(directory: str, urls: list[str], settings: Settings) -> list[dict[str, Any]]:
-    job = inspect_job(directory)
-    fingerprints = fingerprints_in(job.state.key_space, job.directory, urls, settings)
-    with stopped_job(directory) as (chain, _):
-        return [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
-
-
-def _in_fleet(server_url: str, words: list[str], settings: Settings) -> list[dict[str, Any]]:
-    """Take back the URLs that follow the key of the queue in *words*. Running workers may still drop links to them."""
-    from scrapy_bloom.fleet.server import Server
-    from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis
-
-    key, *urls = words
-    if not urls:
-        advice = f"Name the key of the fleet's queue, and then the URLs: scrapy bloom forget {server_url} KEY URL"
-        raise UnusableError(key, "is not followed by a URL", advice=advice)
-    with closing(Server(server_url)) as server:
-        queue = SharedQueue(server, key)
-        queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())
-    return [{"url": url} for url in urls]

@@ -15,7 +15,7 @@ from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
-from scrapy_bloom.commands.locations import add_finding, check_readable, locations_in
+from scrapy_bloom.commands.locations import check_readable, made_of_urls
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
@@ -122,11 +122,7 @@ def _fingerprints_in(
     if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
         expected = "URLs, one a line, or a requests.seen of Scrapy's"
         raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-    for url, where in locations_in(source, findings):
-        try:
-            yield of_url(url)
-        except ValueError as error:
-            add_finding(findings, f"{where}: {error}")
+    yield from made_of_urls(source, of_url, findings)
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:

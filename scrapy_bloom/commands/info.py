@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
-import time
 from collections import Counter
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
+from scrapy_bloom.commands.targets import add_target
+from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, watch
 from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from scrapy_bloom.commands.terminal import Glance
     from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.loops.aliases import Alias
 
@@ -34,11 +34,10 @@ _WATCHED = ("pages", "urls", "duplicates", "errors_with_retries", "in_flight")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``info``."""
-    parser.add_argument("directory", metavar="JOBDIR", help="or the redis:// server of a fleet")
-    parser.add_argument("key", metavar="KEY", nargs="?", default="", help="of a fleet's queue, such as bloom:books")
-    watch = "print every so many seconds how a running crawl is doing (default: 5)"
+    add_target(parser)
+    every = "print every so many seconds how a running crawl is doing (default: 5)"
     parser.add_argument("--failed", action="store_true", help="list the requests that have failed for good")
-    parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=watch)
+    parser.add_argument("--watch", metavar="SECONDS", nargs="?", type=float, const=5.0, help=every)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
 
         return run_for_fleet(options)
     if options.watch is not None:
-        return _watch(options.directory, options.watch, as_json=options.json)
+        watch(_glances(options.directory), options)
+        return OK
     if options.failed:
         show({"directory": options.directory, **by_host(inspect_job(options.directory).failed)}, options)
         return OK
@@ -166,19 +166,12 @@ def pending_requests(job: JobInfo, lane: int | None = None) -> Iterator[dict[str
                 yield pickle.loads(unsealed(*row) or b"")  # noqa: S301 - as trusted as in the crawl itself
 
 
-def _watch(directory: str, seconds: float, *, as_json: bool) -> int:
-    """Print a line every so many *seconds*, until the crawl ends or somebody presses Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        while True:
-            summary = info(directory)
-            progress = in_words(
-                summary["pages_per_minute"], summary["pending"], summary["recent_links_new"], left_of(summary)
-            )
-            counts = ", ".join(f"{summary[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
-            ended = "the crawl has ended" if summary["clean"] else "the crawl was killed, and can be resumed"
-            end = "" if summary["in_use"] else f"; {ended}"
-            write([json.dumps(summary) if as_json else f"{utc(time.time())}: {progress}; {counts}{end}"])
-            if not summary["in_use"]:
-                break
-            time.sleep(max(seconds, 0.1))
-    return OK
+def _glances(directory: str) -> Iterator[Glance]:
+    """Yield how the crawl is doing, until it ends."""
+    while True:
+        summary = info(directory)
+        left = left_of(summary)
+        progress = in_words(summary["pages_per_minute"], summary["pending"], summary["recent_links_new"], left)
+        counts = ", ".join(f"{summary[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
+        ended = "the crawl has ended" if summary["clean"] else "the crawl was killed, and can be resumed"
+        yield summary, f"{progress}; {counts}" + ("" if summary["in_use"] else f"; {ended}"), not summary["in_use"]

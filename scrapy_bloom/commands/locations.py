@@ -9,7 +9,7 @@ import zlib
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.error import URLError
 from urllib.request import urlopen
 from xml.etree.ElementTree import ParseError, iterparse
@@ -17,10 +17,12 @@ from xml.etree.ElementTree import ParseError, iterparse
 from scrapy_bloom.commands.terminal import tracked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Location = tuple[str, str]
-    """A URL, and where it was found."""
+    """A URL, and the place where it stands."""
+
+_T = TypeVar("_T")
 
 _PATIENCE_SECONDS = 60.0
 _MOST_FINDINGS = 30
@@ -35,12 +37,23 @@ def check_readable(sources: Iterable[str]) -> None:
             Path(source).open("rb").close()
 
 
-def add_finding(findings: list[str], finding: str) -> None:
-    """Add *finding* to *findings*, of which the first 30 stay. A long list without URLs would fill the memory."""
+def made_of_urls(source: str, make: Callable[[str], _T], findings: list[str]) -> Iterator[_T]:
+    """Yield what *make* returns for each URL in *source*. If it raises ValueError, the line is not a URL: a finding."""
+    for url, place in _locations_in(source, findings):
+        try:
+            made = make(url)
+        except ValueError as error:
+            _add_finding(findings, f"{place}: {error}")
+        else:
+            yield made
+
+
+def _add_finding(findings: list[str], finding: str) -> None:
+    """Add *finding* to *findings*, which keep the first 30: a long list without URLs would fill the memory."""
     findings[_MOST_FINDINGS:] = [finding if len(findings) < _MOST_FINDINGS else "and more"]
 
 
-def locations_in(source: str, findings: list[str], depth: int = 0) -> Iterator[Location]:
+def _locations_in(source: str, findings: list[str], depth: int = 0) -> Iterator[Location]:
     """Yield the URLs in *source* with their places; add what cannot be read to *findings*.
 
     *source* is a file, ``-`` for standard input, or the web address of a sitemap that an index names. It holds URLs,
@@ -61,19 +74,19 @@ def locations_in(source: str, findings: list[str], depth: int = 0) -> Iterator[L
                     if url and not url.startswith("#"):
                         yield url, f"{source}, line {number}"
     except (EOFError, ParseError, ValueError, LookupError, gzip.BadGzipFile, zlib.error) as error:  # of encodings, too
-        add_finding(findings, f"{source}: {error}; what comes after that was not read")
+        _add_finding(findings, f"{source}: {error}; what comes after that was not read")
 
 
 def _sitemap_of_index(url: str, index: str, findings: list[str], depth: int) -> Iterator[Location]:
     beside = Path(index).parent / url.rpartition("/")[2]
     here = index != "-" and "://" not in index and beside.is_file()
     if not here and not url.startswith(("http://", "https://")):
-        add_finding(findings, f"{index}: it names {url}, which is neither a web address nor a file beside it")
+        _add_finding(findings, f"{index}: it names {url}, which is neither a web address nor a file beside it")
         return
     try:
-        yield from locations_in(str(beside) if here else url, findings, depth)
+        yield from _locations_in(str(beside) if here else url, findings, depth)
     except (URLError, HTTPException, OSError, ValueError) as error:
-        add_finding(findings, f"{index}: {url} cannot be read: {error}")
+        _add_finding(findings, f"{index}: {url} cannot be read: {error}")
 
 
 @contextmanager

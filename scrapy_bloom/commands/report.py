@@ -4,106 +4,106 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
-from scrapy_bloom.commands import charts, html
-from scrapy_bloom.commands.changes import table_of
+from scrapy_bloom.commands import html
+from scrapy_bloom.commands.changes import cycles_of
 from scrapy_bloom.commands.info import info
-from scrapy_bloom.commands.terminal import OK, left_of, show, utc
+from scrapy_bloom.commands.targets import add_target, queue_of
+from scrapy_bloom.commands.terminal import OK, by_host, left_of, show, utc
+from scrapy_bloom.crawl.estimate import left_in_words
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.cycles import last_cycles
-from scrapy_bloom.job.database import Database
-from scrapy_bloom.job.inspect import files_of, inspect_job
+from scrapy_bloom.job.inspect import inspect_job
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from scrapy_bloom.fleet.shared_queue import SharedQueue
     from scrapy_bloom.job.inspect import JobInfo
-    from scrapy_bloom.job.records import FeedLength, Figures
+    from scrapy_bloom.job.records import Figures
 
-_OF_A_CYCLE = ("new", "changed", "same", "gone", "unknown", "pages", "not_modified", "bytes_saved")
-_MOST_HOSTS = 25
-"""In a table."""
+_OF_A_CYCLE = ("number", "began", "new", "changed", "same", "gone", "unknown", "pages", "not_modified", "bytes_saved")
+_MOST_HOSTS, _MOST_ROWS = 25, 100
+"""In a table of hosts of a job, and in a table of a fleet."""
+_LINES = {
+    "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
+    "Waiting": {"pending": "pending"},
+    "Errors": {"HTTP 400 or more": "http_errors", "network": "failures", "callbacks": "spider_errors"},
+}
+"""The lines of each chart, with the name of the figure that they draw."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``report``."""
-    parser.add_argument("directory", metavar="JOBDIR", help="or the redis:// server of a fleet")
-    parser.add_argument("key", metavar="KEY", nargs="?", default="", help="of a fleet's queue, such as bloom:books")
+    add_target(parser)
     parser.add_argument("-o", "--output", type=Path, required=True, help="the page, such as report.html")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and print where it is."""
     if "://" in options.directory:
-        from scrapy_bloom.commands.info_fleet import fleet_page  # imports redis
-
-        lines = fleet_page(options.directory, options.key)
+        with queue_of(options) as queue:
+            lines = [*html.page(f"Crawl report: {queue.prefix}", _body_of_fleet(queue))]
     else:
-        summary = info(options.directory)
-        title = f"Crawl report: {Path(summary['directory']).absolute().name}"
-        lines = [*html.page(title, _body(summary, inspect_job(options.directory)))]
+        summary, job = info(options.directory), inspect_job(options.directory)
+        lines = [*html.page(f"Crawl report: {job.directory.absolute().name}", _body(summary, job))]
     options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     show({"written": str(options.output)}, options)
     return OK
 
 
 def _body(summary: dict[str, Any], job: JobInfo) -> Iterator[str]:
-    state = (
-        f"Ended: {summary['finish_reason'] or 'closed'}" if summary["clean"] else "Not closed: killed, or still running"
-    )
-    state = "A crawl is running" if summary["in_use"] else state
-    yield html.note(
-        f"Spider {summary['spider']}. {state}. Begun {summary['begun']}, {counted(summary['runs'], 'run')}."
-    )
+    ended = f"Ended: {summary['finish_reason'] or 'closed'}" if summary["clean"] else "Killed, and not resumed since"
+    state = "A crawl is running" if summary["in_use"] else ended
+    runs = counted(summary["runs"], "run")
+    yield html.note(f"Spider {summary['spider']}. {state}. Begun {summary['begun']}, {runs}.")
     yield from (f'<p class="finding">{html.text(finding)}</p>' for finding in summary["findings"])
-    yield from _tiles(summary, job.feeds)
+    yield from _tiles(summary, job)
     yield "<h2>Over time</h2>"
     yield from _charts(job.figures)
-    hosts = [(row["host"], f"{row['pending']:,}") for row in summary["pending_by_host"][:_MOST_HOSTS]]
-    pending = "pending or in flight" if summary["in_use"] else "pending"
-    yield from html.table("Busiest hosts", ["host", pending], hosts)
-    kinds = [(row["kind"], f"{row['pending']:,}", row["example"]) for row in summary["pending_by_kind"]]
-    yield from html.table("Kinds of URLs that wait", ["kind", pending, "example"], kinds)
-    yield from html.table("Files of items", ["file", "items"], [(feed.path, f"{feed.items:,}") for feed in job.feeds])
-    yield from html.table("Changes", ["cycle", *_OF_A_CYCLE], [*_cycles(job)])
+    waiting = "Pending or in flight" if summary["in_use"] else "Pending"
+    yield from html.table(f"{waiting}: busiest hosts", summary["pending_by_host"][:_MOST_HOSTS])
+    yield from html.table(f"{waiting}: kinds of URLs", summary["pending_by_kind"])
+    yield from html.table("Files of items", summary["feeds"])
+    cycles = [{name: cycle[name] for name in _OF_A_CYCLE} for cycle in cycles_of(job.directory)]
+    yield from html.table("Changes from cycle to cycle", cycles)
     yield html.note(
         f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
         "took their URLs for seen. Counts are of all runs; a dotted line begins a run."
     )
 
 
-def _cycles(job: JobInfo) -> Iterator[list[str]]:
-    """Yield the last cycles of a job with ``BLOOM_CHANGES``, the newest first."""
-    with closing(Database(files_of(job.directory)[1], read_only=True)) as database:
-        for row in table_of(last_cycles(database)):
-            yield [f"{row['number']}, {row['began']}", *(f"{row[name]:,}" for name in _OF_A_CYCLE)]
-
-
-def _tiles(summary: dict[str, Any], feeds: Sequence[FeedLength]) -> Iterator[str]:
-    lost, new = summary["expected_lost"], summary["recent_links_new"]
+def _tiles(summary: dict[str, Any], job: JobInfo) -> Iterator[str]:
+    lost, new, speed = summary["expected_lost"], summary["recent_links_new"], summary["pages_per_minute"]
     in_flight = summary["in_flight"] if summary["in_use"] else 0
     items: Counter[str] = Counter()  # by feed: its files add up, and several feeds have the same items
-    for feed in feeds:
+    for feed in job.feeds:
         items[feed.template] += feed.items
-    tiles = [
-        ("URLs known", f"{summary['urls']:,}", "about" if summary["urls_are_estimated"] else ""),
-        ("Pages", f"{summary['pages']:,}", f"{summary['pages_per_minute']:,} a minute" if summary["in_use"] else ""),
-        *([("Items", f"{max(items.values()):,}", f"in {counted(len(feeds), 'file')}")] if items else []),
-        ("Duplicates", f"{summary['duplicates']:,}", "" if new is None else f"{100 * new:.0f} % of the last links new"),
-        ("Errors", f"{summary['errors_with_retries']:,}", f"with retries; {summary['failed']:,} pages given up"),
-        ("Pending", f"{summary['pending'] - in_flight:,}", f"and {in_flight:,} in flight" if in_flight else ""),
-        html.left_tile(left_of(summary), summary["pages_per_minute"]),
-        ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
-        ("Filter", decimal(summary["bytes_of_filter"]), ""),
-    ]
-    return html.tiles(tiles)
+    return html.tiles(
+        [
+            ("URLs known", summary["urls"], "about" if summary["urls_are_estimated"] else ""),
+            ("Pages", summary["pages"], f"{speed:,} a minute" if summary["in_use"] else ""),
+            *([("Items", max(items.values()), f"in {counted(len(job.feeds), 'file')}")] if items else []),
+            ("Duplicates", summary["duplicates"], "" if new is None else f"{100 * new:.0f} % of the last links new"),
+            ("Errors", summary["errors_with_retries"], f"with retries; {summary['failed']:,} pages given up"),
+            ("Pending", summary["pending"] - in_flight, f"and {in_flight:,} in flight" if in_flight else ""),
+            _left(summary, speed),
+            ("Expected lost", f"{lost:.2g}" if lost >= 0.001 else "< 0.001", "pages, of all URLs"),
+            ("Filter", decimal(summary["bytes_of_filter"]), ""),
+        ]
+    )
+
+
+def _left(summary: dict[str, Any], pages_per_minute: float) -> tuple[str, str, str]:
+    """Return the tile for the number of pages left."""
+    left = left_of(summary)
+    words = ["unknown"] if left is None else left_in_words(left, pages_per_minute)
+    return "Left", words[0].removesuffix(" pages left"), "".join(words[1:])
 
 
 def _charts(course: Sequence[Figures]) -> Iterator[str]:
@@ -115,15 +115,33 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
         if row.run != before.run:
             runs.append(hours[-1])
         hours.append(hours[-1] + (max(row.time - before.time, 0) / 3600 if row.run == before.run else 0))
-
-    drawn = {
-        "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
-        "Waiting": {"pending": "pending"},
-        "Errors": {"HTTP 400 or more": "http_errors", "network": "failures", "callbacks": "spider_errors"},
-    }
     yield '<div class="charts">'
-    for title, lines in drawn.items():
-        yield charts.time_chart(
-            title, hours, {name: [getattr(row, of) for row in course] for name, of in lines.items()}, runs
-        )
+    for title, lines in _LINES.items():
+        values = {name: [getattr(row, figure) for row in course] for name, figure in lines.items()}
+        yield html.chart(title, hours, values, runs)
     yield "</div>"
+
+
+def _body_of_fleet(queue: SharedQueue) -> Iterator[str]:
+    from scrapy_bloom.commands.info_fleet import counts_of, dead_letters_of  # imports redis
+
+    counts = counts_of(queue)
+    alive = sum(worker["is_alive"] for worker in counts["workers"])
+    over = "No worker is alive" if counts["pending"] + counts["leased"] else "Everything is done"
+    state = f"{counted(alive, 'worker')} alive" if alive else over
+    paused = counts["hosts_paused"]
+    yield html.note(f"On {counts['server']}. {state}.")
+    yield from html.tiles(
+        [
+            ("Done", counts["done"], f"of {counts['enqueued']:,} that were found"),
+            ("Pending", counts["pending"], f"{counted(paused, 'host')} paused" if paused else ""),
+            ("In hand", counts["leased"], ""),
+            _left(counts, 0),
+            ("Failed", counts["failed"], ""),
+            ("Dead letters", counts["dead_lettered"], ""),
+        ]
+    )
+    yield from html.table("Workers", counts["workers"][:_MOST_ROWS])
+    yield from html.table("Failed", by_host([*queue.listed("failed")])["failed_by_host"][:_MOST_ROWS])
+    yield from html.table("Dead letters", dead_letters_of(queue))
+    yield html.note(f"Written by scrapy-bloom, {utc(time.time())}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from scrapy.crawler import CrawlerRunner
 from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.fingerprinting import fingerprints_by, settings_of
 from scrapy_bloom.commands.import_seen import job_to_fill
-from scrapy_bloom.commands.locations import add_finding, check_readable, locations_in
+from scrapy_bloom.commands.locations import check_readable, made_of_urls
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.frontier import serialize
@@ -70,15 +71,9 @@ def run(options: argparse.Namespace) -> int:
         else _job(options.target, settings, options.spider) as enqueue
     ):
         for source in options.sources:
-            locations = locations_in(source, findings)
-            while batch := list(islice(locations, _AT_ONCE)):
-                requests = []
-                for url, where in batch:
-                    try:
-                        requests.append(Request(url, meta={"is_start_request": True}))
-                    except ValueError as error:
-                        add_finding(findings, f"{where}: {error}")
-                read, new = read + len(requests), new + enqueue(requests)
+            requests = made_of_urls(source, partial(Request, meta={"is_start_request": True}), findings)
+            while batch := list(islice(requests, _AT_ONCE)):
+                read, new = read + len(batch), new + enqueue(batch)
     show({"target": options.target, "read": read, "new": new, "findings": findings}, options)
     return WRONG if findings else OK
 

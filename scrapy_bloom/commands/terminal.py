@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.fleet.shared_queue import Listed
     from scrapy_bloom.frontier.page import FailedRow
+
+    Glance = tuple[Mapping[str, Any], str, bool]
+    """A summary of a crawl, a line about it for people, and whether the crawl is over."""
 
 _T = TypeVar("_T")
 
@@ -50,18 +54,19 @@ def show(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
         return
     for name, value in summary.items():
         if not isinstance(value, list):
-            write([f"{name.replace('_', ' '):<20}{_shown(name, value) or 'none'}"])
+            write([f"{name.replace('_', ' '):<20}{shown(name, value) or 'none'}"])
         elif value and isinstance(value[0], dict):
-            rows = [[_shown(column, cell) for column, cell in row.items()] for row in value[:_MOST_ROWS]]
+            rows = [[shown(column, cell) for column, cell in row.items()] for row in value[:_MOST_ROWS]]
             write(["", name.replace("_", " "), table([column.replace("_", " ") for column in value[0]], rows)])
             write([f"and {len(value) - _MOST_ROWS:,} more"] if len(value) > _MOST_ROWS else [])
         elif value:
             write(["", *(f"! {line}" if name == "findings" else line for line in value)])
 
 
-def _shown(name: str, value: Any) -> str:
+def shown(name: str, value: Any) -> str:
+    """Return *value* for people; *name* begins with ``bytes`` if it counts bytes."""
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(key, detail) or 'none'}" for key, detail in value.items())
+        return ", ".join(f"{key}: {shown(key, detail) or 'none'}" for key, detail in value.items())
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: ""}[value]
     if name.startswith("bytes"):
@@ -75,6 +80,16 @@ def write(lines: Iterable[str]) -> None:
     """Print *lines* without control characters."""
     for line in lines:
         print(safe(line), flush=True)  # noqa: T201 - commands print here
+
+
+def watch(glances: Iterable[Glance], options: argparse.Namespace) -> None:
+    """Print one of *glances* every ``options.watch`` seconds, until the crawl is over or somebody presses Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        for summary, line, is_over in glances:
+            write([json.dumps(summary) if options.json else f"{utc(time.time())}: {line}"])
+            if is_over:
+                return
+            time.sleep(max(options.watch, 0.1))
 
 
 def console(*, stderr: bool = False) -> Console:

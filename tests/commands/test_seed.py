@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.commands.info import pending_requests
-from scrapy_bloom.commands.locations import locations_in
+from scrapy_bloom.commands.locations import made_of_urls
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
@@ -164,7 +164,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, kind: str) -> None:
         (tmp_path / kind).write_bytes(content)
         del urls, content
         tracemalloc.start()
-        assert sum(1 for _ in locations_in(str(tmp_path / kind), [])) == count
+        assert sum(1 for _ in made_of_urls(str(tmp_path / kind), str, [])) == count
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 300_000
