@@ -20,8 +20,8 @@ from scrapy.crawler import CrawlerProcess
 from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.project import get_project_settings
 
+from scrapy_bloom.components.fleet_settings import ITEMS
 from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.fleet.connection import ITEMS
 
 if TYPE_CHECKING:
     from scrapy import Spider

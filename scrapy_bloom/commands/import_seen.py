@@ -127,7 +127,8 @@ def _fingerprints_in(
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:
     """Take over the crawl of each of the spiders *names*, and yield what it had. All are known, or none is taken."""
-    from scrapy_bloom.fleet.entry import Entries
+    from scrapy_bloom.components.fleet_requests import FleetRequests
+    from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.takeover import take_over
@@ -138,5 +139,7 @@ def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[d
         spider = spidercls.from_crawler(crawler)
         bloom = BloomSettings.from_settings(crawler.settings)
         with closing(Server(url)) as server:
-            queue = Queue.of(server, bloom, fingerprints_by(crawler.settings), spider.name)
-            yield take_over(queue, crawler.settings, spider.name, Entries(spider, bloom.fleet_secret))
+            fingerprints, order = fingerprints_by(crawler.settings), order_of(crawler.settings, spider)
+            requests = FleetRequests(spider, bloom.fleet_secret, order, fingerprints)
+            queue = Queue.of(server, bloom, fingerprints, spider.name)
+            yield take_over(queue, scrapy_redis_of(crawler.settings, spider.name), requests.rewritten)

@@ -13,10 +13,11 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.fleet_items import FleetItems, open_items_file
+from scrapy_bloom.components.fleet_settings import address_of
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, Server, address_of, key_of
+from scrapy_bloom.fleet.server import DEFAULT_URL, Server, key_of
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

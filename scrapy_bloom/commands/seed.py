@@ -121,20 +121,23 @@ def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
 
 @contextmanager
 def _fleet(server_url: str, crawler: Crawler) -> Iterator[Enqueue]:
-    from scrapy_bloom.fleet.politeness import Politeness
+    from scrapy_bloom.components.fleet_requests import FleetRequests
+    from scrapy_bloom.components.fleet_settings import order_of
+    from scrapy_bloom.fleet.messages import Link
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.requests import Requests
     from scrapy_bloom.fleet.server import Server
 
     settings, fingerprints = crawler.settings, fingerprints_by(crawler.settings)
-    order = Politeness.of(settings, None).order(settings)
+    codec = FleetRequests(None, None, order_of(settings, None), fingerprints)
     with closing(Server(server_url)) as server:
         queue = Queue.of(server, BloomSettings.from_settings(settings), fingerprints, crawler.spidercls.name)
         queue.begin()
-        codec = Requests(queue, order, fingerprints, spider=None, secret=None)
 
         def enqueue(requests: list[Request]) -> int:
-            links = [codec.link(request, fingerprints.of_request(request)) for request in requests]
+            links = []
+            for request in requests:
+                fingerprint = fingerprints.of_request(request)
+                links.append(Link(queue.shard_of(fingerprint), fingerprint, *codec.write(request)))
             starts = range(0, len(links), _AT_ONCE_ON_SERVER)
             return sum(queue.enqueue(links[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
 

@@ -67,7 +67,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; continue the ones that an unfinished job has begun."""
         super().open_spider(spider)
-        store, journal = self.crawl.store, self.crawl.parts.journal
+        store, journal = self.crawl.store, self.crawl.journal
         if not self.crawl.setup.scheduler or store is None or store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
                 self._warn_of_kills(slot, "the scheduler is not ours")
@@ -81,7 +81,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     @property
     def _noted(self) -> NotedFeeds | None:
         """The feeds that are part of commits; None: there are none."""
-        keeper = self.crawl.parts.journal if self.crawl.job is None else self.crawl.job
+        keeper = self.crawl.journal if self.crawl.job is None else self.crawl.job
         return None if keeper is None else keeper.noted
 
     def _open_feed(self, slot: FeedSlot) -> None:
@@ -259,7 +259,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def _waits_in_journal(self, feed: str, item: Any) -> bool:
         """Let *item* wait in the journal until its page is acknowledged; return False if it cannot, or need not."""
-        journal = self.crawl.parts.journal
+        journal = self.crawl.journal
         if journal is None or self._feeds[feed].file is None:
             return False
         try:

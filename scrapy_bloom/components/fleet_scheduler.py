@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from scrapy.utils.reactor import is_reactor_installed
 
 from scrapy_bloom.components.fleet_start import StartRun, has_start
 from scrapy_bloom.components.scheduler import DurableScheduler
@@ -15,12 +18,18 @@ from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.job.feed_journal import FeedJournal
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
     from typing_extensions import Self
+
+    from scrapy_bloom.fleet.store import FleetStore
+    from scrapy_bloom.frontier.store import PageEffects
+    from scrapy_bloom.job.records import Feeds
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +53,8 @@ class FleetScheduler(DurableScheduler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
-            from scrapy_bloom.fleet.store import FleetStore  # imports redis
-
             crawl = Crawl.of(crawler)
-            wake, journal = partial(wake_engine, crawler), partial(_open_journal, crawl)
-            options: dict[str, Any] = {"effects": crawl.parts, "wake": wake, "open_journal": journal}
-
-            def make_store(crawler: Crawler, *arguments: Any) -> FleetStore:
-                return FleetStore(crawler, *arguments, **options, has_start=has_start(crawler))
-
-            crawl.setup.make_store = make_store
+            crawl.setup.make_store = partial(fleet_store, effects=crawl.parts, feeds=lambda: crawl.parts.feeds)
             scheduler = super().from_crawler(crawler)
             if not crawl.setup.filter:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
@@ -82,6 +83,41 @@ class FleetScheduler(DurableScheduler):
         return request
 
 
-def _open_journal(crawl: Crawl, directory: Path) -> FeedJournal:
-    crawl.parts.journal = FeedJournal(directory, lambda: crawl.parts.feeds)
-    return crawl.parts.journal
+def fleet_store(
+    crawler: Crawler,
+    settings: BloomSettings,
+    fingerprints: Fingerprints,
+    *,
+    effects: PageEffects,
+    feeds: Callable[[], Feeds],
+) -> FleetStore:
+    """Return the store of a worker. *effects* takes what its pages have given, and *feeds* returns its own feeds."""
+    from scrapy_bloom.components.fleet_requests import FleetRequests  # imports redis
+    from scrapy_bloom.components.fleet_settings import Throttle, order_of, worker_options
+    from scrapy_bloom.fleet.store import FleetStore
+
+    order = order_of(crawler.settings, crawler.spider)
+    return FleetStore(
+        worker_options(crawler, settings, order, has_start=has_start(crawler)),
+        settings,
+        fingerprints,
+        FleetRequests(crawler.spider, settings.fleet_secret, order, fingerprints),
+        effects=effects,
+        stats=crawler.stats,
+        wake=_in_crawl(partial(wake_engine, crawler)),
+        open_journal=partial(FeedJournal, feeds=feeds),
+        own_delays=Throttle(crawler).changed,
+    )
+
+
+def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
+    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
+    try:
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+    except RuntimeError:
+        if not is_reactor_installed():  # a store that is used on its own
+            return lambda: None
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # its type depends on which one is installed
+        return partial(of_reactor.callFromThread, call)

@@ -12,11 +12,16 @@ from scrapy_bloom.components.fleet_scheduler import FleetScheduler
 from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
+from scrapy_bloom.frontier.order import Order
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from typing_extensions import Self
+
+    from scrapy_bloom.fleet.shared_filter import SharedFilter
+    from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 
 class RedisBloomDupeFilter(BloomDupeFilter):
@@ -45,9 +50,7 @@ class RedisBloomDupeFilter(BloomDupeFilter):
                     "Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
                 )
                 raise SettingsError([problem])
-            from scrapy_bloom.fleet.shared_filter import SharedFilter  # imports redis
-
-            Crawl.of(crawler).setup.make_store = SharedFilter
+            Crawl.of(crawler).setup.make_store = shared_filter
         return super().from_crawler(crawler)
 
     @classmethod
@@ -63,3 +66,18 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         self.open()
         store: Any = self.crawl.store
         store.clear()
+
+
+def shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:
+    """Return the store of *crawler* whose filter is on a server."""
+    from scrapy_bloom.components.fleet_settings import address_of, spider_name  # imports redis
+    from scrapy_bloom.fleet.shared_filter import SharedFilter
+
+    return SharedFilter(
+        address_of(settings.redis_url, crawler.settings),
+        settings,
+        fingerprints,
+        spider=spider_name(crawler),
+        order=Order.of(crawler.settings, in_job=False),
+        stats=crawler.stats,
+    )

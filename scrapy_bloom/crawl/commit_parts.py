@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.progress import Progress
     from scrapy_bloom.crawl.spider_changes import SpiderChanges
     from scrapy_bloom.frontier.page import FailedRow, Page
-    from scrapy_bloom.job.feed_journal import FeedJournal
     from scrapy_bloom.job.records import Batch
     from scrapy_bloom.job.store import JobStore
 
@@ -35,8 +34,6 @@ class CommitParts(PageEffects):
         self._crawler, self.failures, self._progress = crawler, failures, progress
         self.feeds = Feeds()
         """Where items go."""
-        self.journal: FeedJournal | None = None
-        """The journal of the feeds, in a fleet's worker that has a job directory."""
         self.start_urls = StartUrls(None, None)
         """The start URLs that a job has taken in."""
         self._failed: list[FailedRow] = []

@@ -41,6 +41,7 @@ from scrapy_bloom.crawl.startup import (
 from scrapy_bloom.errors import BloomError, SettingsError
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
+from scrapy_bloom.job.feed_journal import FeedJournal
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
 from scrapy_bloom.job.takeover import unblock_scrapys_scheduler
@@ -146,6 +147,12 @@ class Crawl:
     def job(self) -> JobStore | None:
         """The store, if it is a job's and our scheduler keeps its requests there."""
         return self.store if isinstance(self.store, JobStore) and self.setup.scheduler else None
+
+    @property
+    def journal(self) -> FeedJournal | None:
+        """The journal of the feeds, in a fleet's worker that has a job directory."""
+        journal = getattr(self.store, "journal", None)
+        return journal if isinstance(journal, FeedJournal) else None
 
     # -- opening and closing -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import secrets
@@ -15,36 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.utils.reactor import is_reactor_installed
-
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient, Worker
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import Server, ServerAwayError, address_of, key_of
-from scrapy_bloom.fleet.takeover import warn_of_scrapy_redis
+from scrapy_bloom.fleet.server import Server, ServerAwayError, key_of
 from scrapy_bloom.frontier.journal import Journal
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy.crawler import Crawler
+    from collections.abc import Callable, Mapping
 
     from scrapy_bloom.fleet.politeness import Politeness
-    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.fleet.takeover import ScrapyRedis
+    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
-ITEMS = "_BLOOM_FLEET_ITEMS"
-"""Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
 START_SECONDS = 60.0
 """How long the start of a worker waits for a server that is away."""
 EXIT_SECONDS = 3.0
 """How long the end of the process waits for the server if nobody has closed the crawl."""
-UNLIMITED = 100
-"""Number of concurrent requests that is assumed if ``CONCURRENT_REQUESTS`` is 0, which means no limit."""
 
 
 @dataclass(frozen=True)
@@ -60,53 +50,70 @@ class Connection:
     """Tells this process from others."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """How one worker joins a fleet, in plain values."""
+
+    spider: str
+    """Its name."""
+    address: Mapping[str, Any]
+    """Of the server, as arguments of :class:`Server`. They may hold a password."""
+    directory: Path | None = None
+    """In the job directory; None: there is no job directory."""
+    ahead: int = 32
+    """Requests that are held ready."""
+    per_slot: int = 8
+    """Requests of a slot in hand from which on others are served before it."""
+    politeness: Politeness
+    pages: PagesPerHost | None = None
+    items: str = ""
+    """The list on the server that items go to."""
+    has_start: bool = False
+    """Whether the worker can run start()."""
+    scrapy_redis: ScrapyRedis | None = None
+    """What scrapy-redis may have left on the server."""
+
+
 def connect(
-    crawler: Crawler,
+    options: WorkerOptions,
     settings: BloomSettings,
     fingerprints: Fingerprints,
-    politeness: Politeness,
-    order: Order,
     *,
-    wake: Callable[[], None],
-    open_journal: Callable[[Path], Journal] | None,
-    has_start: bool,
+    wake: Callable[[], object],
+    open_journal: Callable[[Path], Journal],
 ) -> Connection:
-    """Join the fleet of *settings*, and lock the job directory of *crawler*, if it has one.
+    """Join the fleet of *settings*, and lock the worker's directory, if it has one.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
 
     """
-    scrapy_settings, name = crawler.settings, crawler.spider.name if crawler.spider is not None else "spider"
-    directory = Path(scrapy_settings["JOBDIR"]).absolute() / "requests.bloom" if scrapy_settings["JOBDIR"] else None
-    journal = Journal()
+    directory, spider = options.directory, options.spider
     with ExitStack() as on_error:
         if directory is not None:  # two workers of one name would take each other's requests
             on_error.enter_context(lock_directory(directory))
-            if open_journal is not None:
-                journal = open_journal(directory)
-        options = {
+        journal = Journal() if directory is None else open_journal(directory)
+        of_queue = {
             "lease_seconds": settings.fleet_lease,
-            "politeness": politeness,
-            "pages": PagesPerHost.of(settings.pages_per_host, order),
-            "start_urls": key_of(settings.fleet_start_urls, name) if settings.fleet_start_urls else None,
-            "items": scrapy_settings.get(ITEMS, ""),
-            "has_start": has_start,
+            "politeness": options.politeness,
+            "pages": options.pages,
+            "start_urls": key_of(settings.fleet_start_urls, spider) if settings.fleet_start_urls else None,
+            "items": options.items,
+            "has_start": options.has_start,
         }
-        ahead = 2 * (scrapy_settings.getint("CONCURRENT_REQUESTS") or UNLIMITED)
-        per_slot = scrapy_settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN")
         # With a job directory, it is the same worker after each start there.
-        worker = Worker(*_identity_of(directory), ahead, per_slot)
+        worker = Worker(*_identity_of(directory), options.ahead, options.per_slot)
 
         def join() -> Connection:
             with ExitStack() as on_failure:
-                server = Server(**address_of(settings.redis_url, scrapy_settings))
+                server = Server(**options.address)
                 on_failure.callback(server.close)
                 server.warn_if_it_forgets()
-                warn_of_scrapy_redis(server, scrapy_settings, name)
-                queue = Queue.of(server, settings, fingerprints, name, **options)
+                if options.scrapy_redis is not None:
+                    options.scrapy_redis.warn(server)
+                queue = Queue.of(server, settings, fingerprints, spider, **of_queue)
                 queue.begin()
-                client = LeaseClient(queue, worker, news=_in_crawl(wake), journal=journal, can_start=has_start)
+                client = LeaseClient(queue, worker, news=wake, journal=journal, can_start=options.has_start)
                 client.open()
                 on_failure.callback(atexit.unregister, client.close)
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.
@@ -145,16 +152,3 @@ def _identity_of(directory: Path | None) -> tuple[str, str]:
         path.write_text(secrets.token_hex(8))
     kernel = boot.read_text().strip() if boot.exists() else f"{host} {uuid.getnode()}"
     return f"{host}:{directory.parent} {path.read_text()}", f"{kernel} {lock.st_dev} {lock.st_ino}"
-
-
-def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
-    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
-    try:
-        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
-    except RuntimeError:
-        if not is_reactor_installed():  # a store that is used on its own
-            return lambda: None
-        from twisted.internet import reactor
-
-        of_reactor: Any = reactor  # its type depends on which one is installed
-        return partial(of_reactor.callFromThread, call)

@@ -1,67 +1,30 @@
-"""How the requests of one worker become links of the queue, and entries of the queue become requests again."""
+"""What a fleet's store needs to know of requests, which are opaque to it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from hashlib import sha1
-from typing import TYPE_CHECKING
-
-from scrapy_bloom.fleet.entry import Entries
-from scrapy_bloom.fleet.messages import Link, QueueLane
-from scrapy_bloom.frontier.order import key_of
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
-
-    from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.frontier.order import Order
-    from scrapy_bloom.url.fingerprint import Fingerprints
+    from scrapy_bloom.fleet.messages import QueueLane
 
 
-class Requests:
-    """Turns requests of *spider* into links of *queue* and back; with *secret*, also those that only a pickle holds."""
+class Requests(Protocol):
+    """Translates between requests, which the store hands on as they are, and what the server holds of them."""
 
-    def __init__(
-        self, queue: Queue, order: Order, fingerprints: Fingerprints, spider: Spider | None, secret: str | None
-    ) -> None:
-        self._queue, self._order, self._fingerprints = queue, order, fingerprints
-        self._entries = Entries(spider, secret)
-        self._starts: Counter[bytes] = Counter()
+    def write(self, request: Any, /) -> tuple[QueueLane, bytes]:
+        """Return the lane and the entry of *request*. Raises ValueError if it cannot be written to the server."""
 
-    def begin_start(self) -> None:
-        """Count start requests anew: start() is run."""
-        self._starts.clear()
-
-    def start_fingerprint(self, request: Request) -> bytes:
-        """Return a fingerprint for an unfiltered start request, so that the fleet fetches it once.
-
-        start() is run again after a crash, and in each run. The n-th of several equal requests has the same fingerprint
-        in every worker.
-        """
-        fingerprint = self._fingerprints.of_request(request)
-        self._starts[fingerprint] += 1
-        return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
-
-    def link(self, request: Request, fingerprint: bytes | None) -> Link:
-        """Return the link to *request*. Raises ValueError if it cannot be written to the server."""
-        entry = self._entries.write(request)
-        key = key_of(request, self._order)
-        push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
-        lane = QueueLane(key.slot, str(-2 * key.priority + key.is_start), push)  # start requests come last
-        return Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
-
-    def read(self, entry: bytes) -> Request:
+    def read(self, entry: bytes, /) -> Any:
         """Return the request of *entry*. Raises ValueError if it cannot be read."""
-        return self._entries.read(entry)
 
-    def pushed(self, pushed: bytes) -> list[tuple[Request, bytes | None]]:
-        """Return the requests that a pushed start URL stands for, and their fingerprints; None: it is not filtered.
+    def pushed(self, data: bytes, /) -> tuple[Any, list[tuple[Any, bytes | None]]]:
+        """Return a request that stands for a pushed start URL, and the requests that it leads to, with fingerprints.
 
-        Raises:
-            ValueError: It stands for none.
-
+        A fingerprint of None: that request is not filtered. Raises ValueError if *data* is not a start URL.
         """
-        return [
-            (request, None if request.dont_filter else self._fingerprints.of_request(request))
-            for request in self._entries.requests_of(pushed)
-        ]
+
+    def begin_start(self) -> Any:
+        """Return a request that stands for start(), which is about to run."""
+
+    def start_fingerprint(self, request: Any, /) -> bytes | None:
+        """Return a fingerprint for an unfiltered start request; None for other requests."""

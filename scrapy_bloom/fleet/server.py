@@ -16,8 +16,6 @@ from scrapy_bloom.errors import UnusableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from scrapy.settings import BaseSettings
-
 logger = logging.getLogger(__name__)
 
 DEFAULT_URL = "redis://localhost:6379"
@@ -37,7 +35,6 @@ class ServerAwayError(UnusableError):
     """A server does not answer, or is not ready. It may be there again soon."""
 
 
-_SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 # REDIS_PARAMS cannot change these options: how an answer is read, how long we wait for a connection and for an answer,
 # and that nothing is sent twice without our knowledge. A host that drops packets costs the first wait at each attempt.
 _OURS = {
@@ -80,18 +77,6 @@ def error_of(error: Exception) -> type[UnusableError]:
     except Exception:  # the fault is the caller's
         return UnusableError
     return ServerAwayError
-
-
-def address_of(url: str | None, settings: BaseSettings) -> dict[str, Any]:
-    """Return how a :class:`Server` is reached, which may hold a password.
-
-    It is at *url*; if that is None, it is the one of scrapy-redis' *settings*, or else the local one.
-    """
-    if url:
-        return {"url": url}
-    options = dict(settings.getdict("REDIS_PARAMS"))
-    options |= {option: settings.get(name) for name, option in _SCRAPY_REDIS.items() if settings.get(name)}
-    return options or {"url": DEFAULT_URL}
 
 
 def key_of(key: str | None, spider: str) -> str:

@@ -10,13 +10,13 @@ from redis.exceptions import RedisError
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
-from scrapy_bloom.fleet.server import AWAY, Server, address_of, excuse_in
+from scrapy_bloom.fleet.server import AWAY, Server, excuse_in
 from scrapy_bloom.frontier.memory_store import MemoryStore
-from scrapy_bloom.frontier.order import Order
 
 if TYPE_CHECKING:
-    from scrapy.crawler import Crawler
+    from collections.abc import Mapping
 
+    from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -32,22 +32,32 @@ class SharedFilter(MemoryStore):
     While the server is away or full, each request passes once. When the server is back, such a request may pass once
     more, because nobody knows whether the server had it before. So an outage never makes a new request count as seen.
 
+    *address* holds the arguments of :class:`Server`. *spider* is its name, and *stats* are Scrapy's.
+
     Raises:
         UnusableError: On construction; the server cannot be reached, or its filter is of another format or key space.
 
     """
 
-    def __init__(self, crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self,
+        address: Mapping[str, Any],
+        settings: BloomSettings,
+        fingerprints: Fingerprints,
+        *,
+        spider: str,
+        order: Order,
+        stats: Any,
+    ) -> None:
         local = settings.error_rate * LOCAL_SHARE
         chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
-        super().__init__(chain, Order.of(crawler.settings, in_job=False))
-        self._server = Server(**address_of(settings.redis_url, crawler.settings))
-        spider = crawler.spider.name if crawler.spider is not None else "spider"
+        super().__init__(chain, order)
+        self._server = Server(**address)
         self._shared = Queue.of(self._server, settings, fingerprints, spider, kind="filter 1")
         self._shared.begin()
         self.where = self._shared.where
         self.add = self._decide
-        self._stats: Any = crawler.stats
+        self._stats = stats
         self._last = b""
         self._passed: set[bytes] = set()
         self._doubtful: set[bytes] = set()

@@ -9,27 +9,23 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scrapy import Request
-
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown, Ticket
-from scrapy_bloom.fleet.politeness import Politeness, Throttle
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
-from scrapy_bloom.fleet.requests import Requests
 from scrapy_bloom.fleet.start import StartLease
 from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, done, lead_to_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
+    from collections.abc import Callable, Mapping, Sequence, Sized
     from pathlib import Path
 
-    from scrapy.crawler import Crawler
-
+    from scrapy_bloom.fleet.connection import WorkerOptions
     from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.fleet.requests import Requests
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.paused import Paused
     from scrapy_bloom.frontier.store import PageEffects
@@ -64,9 +60,9 @@ class FleetStore:
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
     enqueues it if it is new. Only opening and closing wait for the server. *effects* takes what a page has given before
-    it is acknowledged. *wake* makes the engine ask for a request; it is called when other workers have changed
-    something. *open_journal* opens the journal of this worker's own feeds in its job directory. *has_start*: the worker
-    can run start(), which one worker does, see :attr:`start`.
+    it is acknowledged. *wake* makes the engine ask for a request; a thread calls it when other workers have changed
+    something. *open_journal* opens the journal of this worker's own feeds in its job directory. *stats* are Scrapy's.
+    *own_delays* returns the delays that this worker has found anew by itself, in seconds by slot.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -75,19 +71,18 @@ class FleetStore:
 
     def __init__(
         self,
-        crawler: Crawler,
+        options: WorkerOptions,
         settings: BloomSettings,
         fingerprints: Fingerprints,
+        requests: Requests,
         *,
         effects: PageEffects,
-        wake: Callable[[], None],
-        open_journal: Callable[[Path], Journal] | None = None,
-        has_start: bool = False,
+        stats: Any,
+        wake: Callable[[], object],
+        open_journal: Callable[[Path], Journal],
+        own_delays: Callable[[], Mapping[str, float]],
     ) -> None:
-        politeness = Politeness.of(crawler.settings, crawler.spider)
-        order = politeness.order(crawler.settings)
-        self._throttle = Throttle(crawler)
-        self._stats: Any = crawler.stats
+        self._requests, self._stats, self._own_delays = requests, stats, own_delays
         self._effects = effects
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
@@ -101,9 +96,7 @@ class FleetStore:
         self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
         self.commits = 0
         self.finish_reason = ""
-        options: dict[str, Any] = {"wake": wake, "open_journal": open_journal, "has_start": has_start}
-        self._connection = connect(crawler, settings, fingerprints, politeness, order, **options)
-        self._requests = Requests(self._queue, order, fingerprints, crawler.spider, settings.fleet_secret)
+        self._connection = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
         self._in_memory: deque[Page] = deque()
@@ -120,6 +113,11 @@ class FleetStore:
     def crawl_id(self) -> str:
         """An id that all workers of this crawl have, and no other crawl."""
         return self._queue.id
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of this worker's own feeds."""
+        return self._connection.journal
 
     @property
     def _queue(self) -> Queue:
@@ -151,19 +149,20 @@ class FleetStore:
 
     def push(
         self,
-        request: Request,
+        request: Any,
         fingerprint: bytes | None,
         parent: Page | None = None,
         mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
     ) -> bool:
         """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
-        if fingerprint is None and parent is self.start.page and request.meta.get("is_start_request"):
+        if fingerprint is None and parent is self.start.page:
             fingerprint = self._requests.start_fingerprint(request)
         try:
-            link = self._requests.link(request, fingerprint)
+            lane, entry = self._requests.write(request)
         except ValueError as error:
             self._keep_in_memory(Page(request, "", fingerprint=fingerprint), error, parent)
             return False
+        link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
         if fingerprint is None and parent is not None and not parent.is_split and len(parent.held) < MOST_HELD:
             self._hold(parent, link)
         else:
@@ -195,7 +194,7 @@ class FleetStore:
                 error,
             )
 
-    def pop(self) -> tuple[Request, bool] | None:
+    def pop(self) -> tuple[Any, bool] | None:
         """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
         if self._in_memory:
             page = self._in_memory.popleft()
@@ -224,8 +223,8 @@ class FleetStore:
 
     def _begin_with(self, ticket: Ticket, pushed: bytes) -> None:
         """Enqueue the requests of a start URL that was pushed. It is acknowledged as a page that led to them."""
-        requests = list(self._requests.pushed(pushed))
-        page = Page(Request("data:,"), ticket.slot, result=ANSWERED)
+        stand_in, requests = self._requests.pushed(pushed)
+        page = Page(stand_in, ticket.slot, result=ANSWERED)
         self._tickets[id(page.request)] = ticket
         for request, fingerprint in requests:
             if fingerprint is None or self.add(fingerprint):
@@ -282,13 +281,12 @@ class FleetStore:
     def _part(self, page: Page, links: list[Link]) -> Part:
         """Return what *page* gave that counts only together with an acknowledgement."""
         self._effects.take(page)
-        items, feed_items = self._items_to_send(), self._connection.journal.taken()
+        items, feed_items = self._items_to_send(), self.journal.taken()
         return Part(page.fingerprint, items, links, feed_items)
 
     def begin_start(self) -> Page:
         """Return the page that the output of start() belongs to. Call :meth:`done` with it when start() has ended."""
-        self._requests.begin_start()
-        page = self.start.begin()
+        page = self.start.begin(self._requests.begin_start())
         self.in_flight[id(page.request)] = page
         return page
 
@@ -347,9 +345,9 @@ class FleetStore:
         client, if there was one: the crawl ends then.
         """
         self.commits += self._client.has_delivered_all
-        self._connection.journal.commit()
+        self.journal.commit()
         self._release()
-        for slot, delay in self._throttle.changed().items():
+        for slot, delay in self._own_delays().items():
             self._slow_down(slot, own_delay=delay)
         self._set_stats()
         if self._client.failure is not None:
@@ -362,7 +360,7 @@ class FleetStore:
     def flush(self) -> None:
         """Deliver what is left, and give back what was not begun; then write what came for this worker's own feeds."""
         if not self._client.is_open:
-            self._connection.journal.flush()
+            self.journal.flush()
             return
         try:
             if items := self._items_to_send():  # of no page
@@ -375,13 +373,13 @@ class FleetStore:
         self._set_stats()
         if left := self._client.counts["left"]:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
-        self._connection.journal.flush()
+        self.journal.flush()
 
     def close(self) -> None:
         """Let go of everything."""
         self.flush()
         with self._connection.on_close:
-            self._connection.journal.close(self.finish_reason)
+            self.journal.close(self.finish_reason)
 
     def __len__(self) -> int:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""

@@ -11,22 +11,19 @@ import json
 import logging
 import pickle
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from redis.exceptions import RedisError
-from scrapy.utils.httpobj import urlparse_cached
 from w3lib.url import canonicalize_url
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.entry import PLAIN, Entries, packed
-from scrapy_bloom.fleet.messages import Link, QueueLane
+from scrapy_bloom.fleet.messages import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from scrapy import Request
-    from scrapy.settings import BaseSettings
-
+    from scrapy_bloom.fleet.messages import QueueLane
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.server import Server
 
@@ -39,56 +36,68 @@ _HEX_DIGITS = 40
 class ScrapyRedisFingerprinter:
     """For ``REQUEST_FINGERPRINTER_CLASS``: the fingerprint of scrapy-redis 0.9, whose filter knows no other."""
 
-    def fingerprint(self, request: Request) -> bytes:
+    PATH: ClassVar = "scrapy_bloom.fleet.takeover.ScrapyRedisFingerprinter"
+
+    def fingerprint(self, request: Any) -> bytes:
         """Return the fingerprint of *request*, 20 bytes."""
         parts = {"method": request.method, "url": canonicalize_url(request.url), "body": (request.body or b"").hex()}
         return hashlib.sha1(json.dumps(parts, sort_keys=True).encode(), usedforsecurity=False).digest()
 
 
-def left_by_scrapy_redis(server: Server, settings: BaseSettings, spider: str) -> list[str]:
-    """Return the Redis keys in which scrapy-redis left requests and filter of *spider*."""
-    names = (
-        settings.get("SCHEDULER_QUEUE_KEY") or "%(spider)s:requests",
-        settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:dupefilter",
-    )
-    try:
-        return [name for name in (template % {"spider": spider} for template in names) if server.client.exists(name)]
-    except RedisError:  # a user that may see no keys but ours
-        return []
+@dataclass(frozen=True)
+class ScrapyRedis:
+    """Where scrapy-redis has requests and filter of *spider*, and how it orders them."""
+
+    spider: str
+    names: Sequence[str]
+    """The Redis keys."""
+    is_fifo: bool
+    """Whether a list of requests is a queue whose first request in is the first out."""
+    has_its_fingerprints: bool
+    """Whether the crawl makes the fingerprints that scrapy-redis' filter knows."""
+
+    def left_on(self, server: Server) -> list[str]:
+        """Return the keys that are there."""
+        try:
+            return [name for name in self.names if server.client.exists(name)]
+        except RedisError:  # a user that may see no keys but ours
+            return []
+
+    def warn(self, server: Server) -> None:
+        """Log the keys that are there, if any: a crawl does not read them."""
+        if names := self.left_on(server):
+            logger.warning(
+                "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
+                "worker starts: scrapy bloom import redis://... %s",
+                " and ".join(names),
+                server.where,
+                self.spider,
+            )
 
 
-def warn_of_scrapy_redis(server: Server, settings: BaseSettings, spider: str) -> None:
-    """Log what scrapy-redis left of *spider*, if anything: a crawl does not read it."""
-    if names := left_by_scrapy_redis(server, settings, spider):
-        logger.warning(
-            "scrapy-redis left %s on %s, which this crawl does not read. To take it over, once, before the first "
-            "worker starts: scrapy bloom import redis://... %s",
-            " and ".join(names),
-            server.where,
-            spider,
-        )
+def take_over(
+    queue: Queue, left: ScrapyRedis, rewritten: Callable[[dict[str, Any]], tuple[QueueLane, bytes]]
+) -> dict[str, Any]:
+    """Begin *queue* with what scrapy-redis *left* there; its keys have other names afterwards. Return what was found.
 
-
-def take_over(queue: Queue, settings: BaseSettings, spider: str, entries: Entries) -> dict[str, Any]:
-    """Begin *queue* with what scrapy-redis left there; its keys have other names afterwards. Return what was found.
+    *rewritten* returns lane and entry of a request, given its fields. It may raise any exception; the request is left.
 
     Raises:
-        UnusableError: There is nothing, or *settings* do not make the fingerprints that the filter knows.
+        UnusableError: There is nothing, or the crawl does not make the fingerprints that the filter knows.
 
     """
     client: Any = queue.server.client
-    names = left_by_scrapy_redis(queue.server, settings, spider)
+    names = left.left_on(queue.server)
     if not names:
         advice = "Its keys are read from SCHEDULER_QUEUE_KEY and SCHEDULER_DUPEFILTER_KEY in the project's settings."
-        raise UnusableError(queue.server.where, f"has nothing of scrapy-redis for {spider}", advice=advice)
+        raise UnusableError(queue.server.where, f"has nothing of scrapy-redis for {left.spider}", advice=advice)
     kinds = {name: client.type(name) for name in names}
-    cls = f"{ScrapyRedisFingerprinter.__module__}.{ScrapyRedisFingerprinter.__name__}"
-    if b"set" in kinds.values() and settings["REQUEST_FINGERPRINTER_CLASS"] not in {cls, ScrapyRedisFingerprinter}:
+    if b"set" in kinds.values() and not left.has_its_fingerprints:
         raise UnusableError(
             f"{' and '.join(names)} on {queue.server.where}",
             "hold fingerprints of scrapy-redis, which are not those of this project's settings",
-            advice=f'Set REQUEST_FINGERPRINTER_CLASS = "{cls}" for the import and for all workers; or delete the '
-            "filter, and pages are fetched again.",
+            advice=f'Set REQUEST_FINGERPRINTER_CLASS = "{ScrapyRedisFingerprinter.PATH}" for the import and for all '
+            "workers; or delete the filter, and pages are fetched again.",
         )
     queue.begin()
     summary: dict[str, Any] = {"requests": 0, "fingerprints": 0, "refused": [], "renamed": []}
@@ -96,9 +105,9 @@ def take_over(queue: Queue, settings: BaseSettings, spider: str, entries: Entrie
         if kind == b"set":
             summary["fingerprints"] += _take_filter(queue, name)
         else:
-            is_fifo = kind == b"list" and "Lifo" not in str(settings.get("SCHEDULER_QUEUE_CLASS"))
             # The list of a FIFO queue begins with what came last.
-            _take_requests(queue, _batches(client, name, kind), entries, summary, push="RPUSH" if is_fifo else "LPUSH")
+            push = "RPUSH" if kind == b"list" and left.is_fifo else "LPUSH"
+            _take_requests(queue, _batches(client, name, kind), rewritten, summary, push=push)
         summary["renamed"].append(f"{{{name}}}:taken-over")
         client.rename(name, f"{{{name}}}:taken-over")
     return summary
@@ -122,25 +131,26 @@ def _batches(client: Any, name: str, kind: bytes) -> Iterator[list[bytes]]:
 
 
 def _take_requests(
-    queue: Queue, batches: Iterable[list[bytes]], entries: Entries, summary: dict[str, Any], *, push: str
+    queue: Queue,
+    batches: Iterable[list[bytes]],
+    rewritten: Callable[[dict[str, Any]], tuple[QueueLane, bytes]],
+    summary: dict[str, Any],
+    *,
+    push: str,
 ) -> None:
     """Enqueue the requests in *batches*, each of which has a fingerprint here by which it is taken over once."""
     times: Counter[bytes] = Counter()
-    unsigned = Entries(entries.spider)
     for batch in batches:
         links: list[Link] = []
         for body in batch:
             try:
-                request = unsigned.read(PLAIN + packed(_PlainUnpickler(io.BytesIO(body)).load()))
-                entry = entries.write(request)
+                lane, entry = rewritten(_PlainUnpickler(io.BytesIO(body)).load())
             except Exception as error:  # whatever the entry makes the request raise
                 summary["refused"].append(f"{body[:40]!r}...: {error}")
                 continue
             times[body] += 1
             marker = hashlib.sha1(b"taken over %d " % times[body] + body, usedforsecurity=False).digest()
-            slot = str(request.meta.get("download_slot") or urlparse_cached(request).hostname or "")
-            lane = QueueLane(slot, str(-2 * request.priority), push)
-            links.append(Link(queue.shard_of(marker), marker, lane, entry))
+            links.append(Link(queue.shard_of(marker), marker, lane._replace(push=push), entry))
         summary["requests"] += queue.enqueue(links)
 
 

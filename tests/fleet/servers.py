@@ -8,18 +8,25 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import redis
+from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.fleet_scheduler import fleet_store
+from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.fleet.own_server import server_executable
 from scrapy_bloom.frontier.page import ANSWERED
+from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.job.records import Feeds
+from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from scrapy import Request
+    from scrapy import Request, Spider
     from typing_extensions import Self
 
     from scrapy_bloom.fleet.store import FleetStore
@@ -32,6 +39,22 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def open_store(
+    spider: type[Spider],
+    settings: dict[str, Any],
+    effects: PageEffects | None = None,
+    *,
+    has_start: bool = False,
+) -> FleetStore:
+    """Return the store of a worker with a crawler of its own. *has_start*: it can run start()."""
+    crawler = get_crawler(spider, settings)
+    crawler._apply_settings()
+    crawler.spider = spider.from_crawler(crawler)
+    crawler.engine = SimpleNamespace(_start=has_start or None)  # type: ignore[assignment]
+    bloom = BloomSettings.from_settings(crawler.settings)
+    return fleet_store(crawler, bloom, fingerprints_of(crawler), effects=effects or PageEffects(), feeds=Feeds)
 
 
 def end(store: FleetStore, request: Request) -> None:

@@ -9,9 +9,9 @@ import pytest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.redis_dupefilter import shared_filter
 from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.fleet import blocks
-from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_server_agrees_with_the_formula(server: RedisServer) -> None:
     crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 150, "BLOOM_ERROR_RATE": 0.01})
     crawler._apply_settings()
     first, second = (
-        SharedFilter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"
+        shared_filter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"
     )
     given = keys(900, seed=3)
     wrong = sum(not first.add(key) for key in given)

@@ -117,18 +117,10 @@ def test_a_worker_waits_for_its_server_at_its_start(mortal: RedisServer, make_st
 STOPPED = """
 import sys
 from scrapy import Spider
-from scrapy.utils.test import get_crawler
+from tests.fleet.servers import open_store
 from tests.fleet.test_store import PageSpider, pop, push
-from scrapy_bloom.fleet.store import FleetStore
-from scrapy_bloom.frontier.store import PageEffects
-from scrapy_bloom.settings import BloomSettings
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
 
-crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": sys.argv[1], "BLOOM_CAPACITY": 1000})
-crawler._apply_settings()
-crawler.spider = PageSpider.from_crawler(crawler)
-settings = BloomSettings.from_settings(crawler.settings)
-store = FleetStore(crawler, settings, fingerprints_of(crawler), effects=PageEffects(), wake=lambda: None)
+store = open_store(PageSpider, {"BLOOM_REDIS_URL": sys.argv[1], "BLOOM_CAPACITY": 1000})
 push(store, "page")
 pop(store)
 """

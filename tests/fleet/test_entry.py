@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Selector, Spider
+from scrapy.settings import Settings
 
-from scrapy_bloom.fleet.entry import SIGNED, Entries, url_of
+from scrapy_bloom.commands.fingerprinting import fingerprints_by
+from scrapy_bloom.components.fleet_requests import FleetRequests
+from scrapy_bloom.fleet.entry import SIGNED, url_of
+from scrapy_bloom.frontier.order import Order
 
 SECRET = "a secret of some length"
 values = (
@@ -40,6 +44,16 @@ plain = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(hashables, inner) | st.tuples(inner, inner),
     max_leaves=8,
 )
+
+
+class Entries(FleetRequests):
+    def __init__(self, spider: Spider | None = None, secret: str | None = None) -> None:
+        order = Order(by_slot=True, is_lifo=(True, True))
+        super().__init__(spider, secret, order, fingerprints_by(Settings()))
+
+    def entry(self, request: Request) -> bytes:
+        """Return the entry of *request*, without its lane."""
+        return self.write(request)[1]
 
 
 class PageSpider(Spider):
@@ -75,13 +89,13 @@ def test_a_request_of_plain_types_comes_back_as_it_was(meta: dict[str, Any], hea
     request = Request(
         "https://example.com/", spider.parse_item, "POST", headers, b"\x00body", meta=meta, priority=-3, cb_kwargs=meta
     )
-    back = Entries(spider).read(Entries(spider).write(request))
+    back = Entries(spider).read(Entries(spider).entry(request))
     assert back.to_dict(spider=spider) == request.to_dict(spider=spider)
 
 
 def test_a_form_request_keeps_its_class() -> None:
     """A request of another class comes back as that, if the worker has imported it."""
-    back = Entries(None).read(Entries(None).write(FormRequest("https://example.com/", formdata={"a": "b"})))
+    back = Entries().read(Entries().entry(FormRequest("https://example.com/", formdata={"a": "b"})))
     assert type(back) is FormRequest
     assert back.body == b"a=b"
 
@@ -90,10 +104,10 @@ def test_what_needs_a_pickle_needs_the_secret() -> None:
     """A request that only a pickle can hold is refused without a secret, and comes back with it."""
     request = Request("https://example.com/", meta={"part": Fraction(1, 3)})
     with pytest.raises(ValueError, match="Fraction"):
-        Entries(None).write(request)
-    entry = Entries(None, SECRET).write(request)
-    assert Entries(None, SECRET).read(entry).meta["part"] == Fraction(1, 3)
-    for reader in (Entries(None), Entries(None, "another secret of length")):
+        Entries().entry(request)
+    entry = Entries(secret=SECRET).entry(request)
+    assert Entries(secret=SECRET).read(entry).meta["part"] == Fraction(1, 3)
+    for reader in (Entries(), Entries(secret="another secret of length")):
         with pytest.raises(ValueError, match="BLOOM_FLEET_SECRET"):
             reader.read(entry)
 
@@ -103,11 +117,11 @@ def test_subclasses_of_plain_values_travel_as_these() -> None:
     (text,) = Selector(text="<a href=/x>of a link</a>").root.xpath("//a/text()")
     assert type(text) is not str
     meta = {text: text, "number": Number(3), "b": Bytes(b"x")}
-    back = Entries(None).read(Entries(None).write(Request("https://example.com/", meta=meta)))
+    back = Entries().read(Entries().entry(Request("https://example.com/", meta=meta)))
     assert back.meta == meta
     assert {type(value) for value in back.meta.values()} == {str, int, bytes}
     with pytest.raises(ValueError, match="HTTPStatus"):
-        Entries(None).write(Request("https://example.com/", meta={"status": http.HTTPStatus.OK}))
+        Entries().entry(Request("https://example.com/", meta={"status": http.HTTPStatus.OK}))
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
@@ -116,7 +130,7 @@ def test_no_pickle_is_loaded_unless_it_is_signed(secret: str | None) -> None:
     body = pickle.dumps({0: "https://example.com/", 7: Harmful()})
     for entry in (body, SIGNED + body, SIGNED + bytes(32) + body):
         with pytest.raises(ValueError, match=r"it begins with|SECRET"):
-            Entries(None, secret).read(entry)
+            Entries(secret=secret).read(entry)
     assert not Harmful.done
 
 
@@ -130,7 +144,7 @@ def test_hostile_bytes_are_refused_with_one_error(entry: bytes) -> None:
 
 def test_what_cannot_be_read_is_told_from_a_pickle() -> None:
     """People who look at dead letters see the first bytes of a request that is damaged, and of no other pickle."""
-    assert url_of(Entries(None).write(Request("https://example.com/"))) == "https://example.com/"
+    assert url_of(Entries().entry(Request("https://example.com/"))) == "https://example.com/"
     assert url_of(b"Mdamaged\xff") == "Mdamaged\\xff"
     assert "pickled" in url_of(SIGNED + bytes(40))
 
@@ -139,12 +153,12 @@ def test_no_entry_makes_a_worker_import_a_class() -> None:
     """A class that the process has not imported, or that is no request, is refused."""
     for path in ("this.d", "subprocess.Popen", "scrapy.Spider"):
         request = Request("https://example.com/")
-        entry = Entries(None).write(request)
+        entry = Entries().entry(request)
         hostile = bytearray(entry)
         hostile[1] += 1  # one field more
         hostile += b"\x0d" + bytes([0xA0 + len(path)]) + path.encode()
         with pytest.raises(ValueError, match="class"):
-            Entries(None).read(bytes(hostile))
+            Entries().read(bytes(hostile))
 
 
 def test_what_cannot_even_be_shown_is_a_value_error() -> None:
@@ -155,4 +169,4 @@ def test_what_cannot_even_be_shown_is_a_value_error() -> None:
             raise RuntimeError
 
     with pytest.raises(ValueError, match="Detached"):
-        Entries(None).write(Request("http://a.example/", meta={"row": Detached()}))
+        Entries().entry(Request("http://a.example/", meta={"row": Detached()}))

@@ -11,23 +11,21 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
 from scrapy.http import HtmlResponse
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
-from scrapy_bloom.settings import BloomSettings
-from tests.fleet.servers import PATIENCE, RedisServer, crawl, end, move_slot, wait_until
+from tests.fleet.servers import PATIENCE, RedisServer, crawl, end, move_slot, open_store, wait_until
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from scrapy_bloom.fleet.store import FleetStore
 
 
 FLEET = {"SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler"}
@@ -45,12 +43,8 @@ def make(server: RedisServer) -> Iterator[Callable[..., FleetStore]]:
     made: list[FleetStore] = []
 
     def make(effects: PageEffects | None = None, **own: Any) -> FleetStore:
-        crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **own})
-        crawler._apply_settings()
-        crawler.spider = PageSpider.from_crawler(crawler)
-        settings = BloomSettings.from_settings(crawler.settings)
-        effects = effects or PageEffects()
-        made.append(FleetStore(crawler, settings, fingerprints_of(crawler), effects=effects, wake=lambda: None))
+        settings = {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, **own}
+        made.append(open_store(PageSpider, settings, effects))
         return made[-1]
 
     yield make

@@ -9,16 +9,15 @@ from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
+from scrapy_bloom.components.fleet_requests import FleetRequests
+from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
 from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.entry import Entries
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
-from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.settings import BloomSettings
-from tests.fleet.servers import crawl
+from tests.fleet.servers import crawl, open_store
 from tests.fleet.test_entry import Harmful
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 
 OURS = f"{ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter"
-
-
-def nothing() -> None:
-    pass
 
 
 class BookSpider(Spider):
@@ -47,12 +42,12 @@ class Crawl:
     """A crawl of scrapy-redis on *server*, to be taken over."""
 
     def __init__(self, server: RedisServer, queue: type = PriorityQueue, fingerprinter: Any = OURS) -> None:
-        settings = {
+        self.own = {
             "BLOOM_REDIS_URL": server.url,
             "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{queue.__name__}",
             "REQUEST_FINGERPRINTER_CLASS": fingerprinter,
         }
-        self.crawler = get_crawler(BookSpider, settings)
+        self.crawler = get_crawler(BookSpider, self.own)
         self.crawler._apply_settings()
         self.crawler.spider = self.spider = BookSpider.from_crawler(self.crawler)
         self.client = server.client()
@@ -65,14 +60,16 @@ class Crawl:
         connection = Server(self.url)
         queue = Queue.of(connection, self.settings, fingerprints_of(self.crawler), "books")
         try:
-            return take_over(queue, self.crawler.settings, "books", Entries(self.spider))
+            order = order_of(self.crawler.settings, self.spider)
+            requests = FleetRequests(self.spider, None, order, fingerprints_of(self.crawler))
+            return take_over(queue, scrapy_redis_of(self.crawler.settings, "books"), requests.rewritten)
         finally:
             connection.close()
 
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
         fingerprints = fingerprints_of(self.crawler)
-        store = FleetStore(self.crawler, self.settings, fingerprints, effects=PageEffects(), wake=nothing)
+        store = open_store(BookSpider, self.own)
         try:
             for path in found:
                 store.push(request(path), fingerprints.of_request(request(path)))

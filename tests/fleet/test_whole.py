@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Spider
-from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
-from scrapy_bloom.fleet.connection import ITEMS
-from scrapy_bloom.fleet.store import FleetStore
+from scrapy_bloom.components.fleet_settings import ITEMS
 from scrapy_bloom.frontier.store import PageEffects
-from scrapy_bloom.settings import BloomSettings
-from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, wait_until
+from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, open_store, wait_until
 from tests.fleet.test_store import page, pop, push
 
 if TYPE_CHECKING:
@@ -23,6 +19,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request
 
+    from scrapy_bloom.fleet.store import FleetStore
     from scrapy_bloom.frontier.page import Page
 
 LIVE = {"live": Fraction(1, 3)}
@@ -54,12 +51,9 @@ def make(server: RedisServer) -> Iterator[Callable[..., FleetStore]]:
     made: list[FleetStore] = []
 
     def make(has_start: bool = False, effects: PageEffects | None = None, **own: Any) -> FleetStore:
-        crawler = get_crawler(PageSpider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, ITEMS: "file", **own})
-        crawler._apply_settings()
-        crawler.spider = PageSpider.from_crawler(crawler)
-        settings, fingerprints = BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)
+        settings = {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, ITEMS: "file", **own}
         effects = effects or Effects()
-        store = FleetStore(crawler, settings, fingerprints, effects=effects, wake=lambda: None, has_start=has_start)
+        store = open_store(PageSpider, settings, effects, has_start=has_start)
         if isinstance(effects, Effects):
             effects.store = store
         made.append(store)

@@ -1,0 +1,160 @@
+"""Translates between the requests of a worker's spider and what a fleet's queue holds of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from hashlib import sha1
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from scrapy import FormRequest, Request
+from scrapy.utils.request import request_from_dict
+
+from scrapy_bloom.fleet.entry import FIELDS, RETRIED, SIGNED, Entries
+from scrapy_bloom.fleet.messages import QueueLane
+from scrapy_bloom.frontier.order import key_of
+from scrapy_bloom.frontier.round_trip import attributes_of, check_values
+from scrapy_bloom.frontier.serialize import DEFAULTS, OF_THE_LAST_TRY
+
+if TYPE_CHECKING:
+    from scrapy import Spider
+
+    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+_ACTING_KEYS = ("ftp_", "playwright", "splash", "selenium", "puppeteer", "nodriver", "camoufox", "zyte_api")
+"""Keys of ``meta`` begin so if they make a download handler, Scrapy's or a known one, write files or run scripts."""
+_ARGUMENTS = {*FIELDS[:-1]}
+"""Of ``Request``."""
+
+
+class FleetRequests:
+    """The requests of *spider*, in this *order*; with *secret*, they are signed, and may need a pickle.
+
+    Entries are not trusted: one that is damaged or odd raises ValueError. Without a signature, a request has an http or
+    https URL, and no key in ``meta`` that makes a download handler touch files or run scripts.
+    """
+
+    def __init__(self, spider: Spider | None, secret: str | None, order: Order, fingerprints: Fingerprints) -> None:
+        self._spider, self._order, self._fingerprints = spider, order, fingerprints
+        self._entries = Entries(secret)
+        self._starts: Counter[bytes] = Counter()
+
+    def begin_start(self) -> Request:
+        """Count start requests from zero: start() is about to run. Return a request that stands for start() itself."""
+        self._starts.clear()
+        return Request("data:,")
+
+    def start_fingerprint(self, request: Request) -> bytes | None:
+        """Return a fingerprint for an unfiltered start request, so that the fleet fetches it once; None for others.
+
+        start() is run again after a crash, and in each run. The n-th of several equal requests has the same fingerprint
+        in every worker.
+        """
+        if not request.meta.get("is_start_request"):
+            return None
+        fingerprint = self._fingerprints.of_request(request)
+        self._starts[fingerprint] += 1
+        return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
+
+    def write(self, request: Request) -> tuple[QueueLane, bytes]:
+        """Return the lane and the entry of *request*. Raises ValueError if it cannot be written to the server."""
+        entry, key = self._entry(request), key_of(request, self._order)
+        push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
+        return QueueLane(key.slot, str(-2 * key.priority + key.is_start), push), entry  # start requests come last
+
+    def _entry(self, request: Request) -> bytes:
+        try:
+            fields = attributes_of(request, self._spider)
+            if "_class" not in fields:  # another class may have other defaults
+                fields = {
+                    name: value for name, value in fields.items() if name not in DEFAULTS or value != DEFAULTS[name]
+                }
+            if not self._entries.are_signed:
+                check_address(request)
+            entry = self._entries.write(fields)
+            if entry[:1] == SIGNED:  # a pickle
+                check_values(fields)
+        except Exception as error:  # whatever an object of the user's raises
+            raise ValueError(str(error)) from None
+        return entry
+
+    def read(self, entry: bytes) -> Request:
+        """Return the request of *entry*. Raises ValueError if it is not an entry, or one that may not be read."""
+        try:
+            is_retried = entry[:1] == RETRIED
+            fields = self._entries.read(entry[is_retried:])
+            for name in OF_THE_LAST_TRY if is_retried else ():
+                fields.get("meta", {}).pop(name, None)
+            request = self._made(fields)
+            if not self._entries.are_signed:
+                check_address(request)
+        except Exception as error:  # msgpack, requests and callbacks raise many
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        return request
+
+    def rewritten(self, fields: dict[str, Any]) -> tuple[QueueLane, bytes]:
+        """Return lane and entry of a request with these *fields*, which nobody has signed. Raises any exception."""
+        request = self._made(fields)
+        check_address(request)
+        return self.write(request)
+
+    def _made(self, fields: dict[str, Any]) -> Request:
+        _check_class(fields.get("_class"))
+        return request_from_dict(fields, spider=self._spider)
+
+    def pushed(self, data: bytes) -> tuple[Request, list[tuple[Request, bytes | None]]]:
+        """Return a request that stands for a pushed start URL, and the requests that it leads to, with fingerprints.
+
+        A fingerprint of None: that request is not filtered. A spider of scrapy-redis makes the requests itself.
+        Otherwise *data* is a URL, or JSON with ``url`` and other arguments of ``Request``; further fields are form
+        data, as for scrapy-redis.
+
+        Raises:
+            ValueError: It is neither.
+
+        """
+        try:
+            if (make := getattr(self._spider, "make_request_from_data", None)) is not None:
+                made = make(data)
+                requests = [] if made is None else [made] if isinstance(made, Request) else list(made)
+            else:
+                requests = [_request_of(data)]
+        except Exception as error:  # a spider's method raises anything
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        fingerprint_of = self._fingerprints.of_request
+        links = [(request, None if request.dont_filter else fingerprint_of(request)) for request in requests]
+        return Request("data:,"), links
+
+
+def _request_of(pushed: bytes) -> Request:
+    text = pushed.decode().strip()
+    fields = json.loads(text) if text.startswith("{") else {"url": text}
+    form = {name: value for name, value in fields.items() if name not in _ARGUMENTS}
+    known = {name: value for name, value in fields.items() if name in _ARGUMENTS}
+    arguments: dict[str, Any] = {"dont_filter": True, "method": "GET", **known}
+    request = FormRequest(**arguments, formdata=form) if form else Request(**arguments)
+    check_address(request)
+    return request
+
+
+def check_address(request: Request) -> None:
+    """Raise ValueError if *request* does more than to ask a web server for a page."""
+    scheme = urlsplit(request.url).scheme
+    if scheme not in ("http", "https"):
+        raise ValueError(f"{request.url:.200} is not an http or https URL, and not signed; set BLOOM_FLEET_SECRET")
+    for key in request.meta:
+        if isinstance(key, str) and key.startswith(_ACTING_KEYS):
+            raise ValueError(f"its meta has {key!r}, by which a download handler acts, and is not signed")
+
+
+def _check_class(path: Any) -> None:
+    """Refuse a class of requests that this process has not imported by itself."""
+    if path is None:
+        return
+    module, _, name = str(path).rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(cls, type) and issubclass(cls, Request)):
+        raise TypeError(f"{path!r:.200} is not a class of requests that this worker has imported")
