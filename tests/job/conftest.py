@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_bloom.job import commits
 from tests.support.engine import RAM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -17,3 +19,26 @@ def ram() -> Iterator[Path]:
     """A directory in RAM where there is one: for many commits, each of which a disk would sync."""
     with tempfile.TemporaryDirectory(dir=RAM) as name:
         yield Path(name)
+
+
+class Inline:
+    """In the place of the thread that writes transactions: it writes them at once, so that a seed says what happens."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def submit(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            future.set_result(call(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self) -> None: ...
+
+
+@pytest.fixture
+def commits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have commits begin whenever they may, and be written before the crawl goes on."""
+    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(commits, "ThreadPoolExecutor", Inline)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,70 +18,120 @@ from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, start
 from tests.support.engine import Engine, opened, wait_for_job
-from tests.support.killed_crawls import CrawlOfSite, make_room, run, run_to_the_end
+from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE and no fork() there")
+resource = pytest.importorskip("resource", reason="no RLIMIT_FSIZE and no fork() on Windows")
 
-PAGES = 103
+LINES: dict[str, Any] = {"format": "jsonlines"}
+FEEDS = {"items.jl": LINES, "items.csv": {"format": "csv"}, "batch-%(batch_id)d.jl": {**LINES, "batch_item_count": 7}}
+URLS = [f"http://site.test/{number}" for number in range(60)]
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """Mount a file system of *size* on a new directory below *directory*."""
+    mount, umount, disk = shutil.which("mount"), shutil.which("umount"), directory / "disk"
+    disk.mkdir()
+    mounting = [str(mount), "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)]
+    if not (mount and umount) or subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs takes root on Linux")
+    try:
+        yield disk
+    finally:
+        subprocess.run([umount, "-l", str(disk)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Fill the file system of *disk*; if it has none of its own, let no file of this process grow."""
+    if not disk.is_mount():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        return
+    with (disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)) == 4096:
+            pass
+
+
+def make_room(disk: Path) -> None:
+    (disk / "ballast").unlink(missing_ok=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 @pytest.fixture(params=["limit", pytest.param("tmpfs", marks=pytest.mark.slow)])
-def crawl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CrawlOfSite]:
-    """A crawl on a disk that can be filled: by a limit on the size of files, or a file system of 3 MB."""
-    mount, umount, disk = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
-    crawl = CrawlOfSite(tmp_path, PAGES, patience=20)
-    if request.param == "limit":
-        yield crawl
-        return
-    if not (mount and umount):
-        pytest.skip("there is no mount here")
-    disk.mkdir()
-    mounting = [mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if subprocess.run(mounting, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a tmpfs takes root on Linux")
-    try:
-        yield replace(crawl, disk=str(disk))
-    finally:
-        subprocess.run([umount, str(disk)], check=True)
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A disk that can be filled: by a limit on the size of files, or a file system of 3 MB."""
+    with nullcontext(tmp_path) if request.param == "limit" else small_disk(tmp_path, "3m") as disk:
+        yield disk
+        make_room(disk)
 
 
-def said(crawl: CrawlOfSite, level: str) -> list[str]:
-    return [line for line in crawl.log.splitlines() if f"[scrapy_bloom.job.commits] {level}" in line]
+def fetch(run: FeedRun, most: int = len(URLS)) -> list[int]:
+    """Fetch pending pages, each with an item, and commit after each third. Return their numbers."""
+    fetched: list[int] = []
+    while len(fetched) < most and (request := run.engine.start()) is not None:
+        fetched.append(int(request.url.rpartition("/")[2]))
+        with run.engine.within(request):
+            run.scrape({"n": fetched[-1]})
+        run.engine.end(request)
+        if len(fetched) % 3 == 0:
+            run.commit()
+    return fetched
 
 
-def test_a_full_disk_costs_nothing_once_there_is_room(crawl: CrawlOfSite) -> None:
+def count(caplog: pytest.LogCaptureFixture, level: str) -> int:
+    return sum(record.levelname == level and record.name.endswith("commits") for record in caplog.records)
+
+
+def check(disk: Path) -> None:
+    for name in ("items.jl", "batch-*.jl"):
+        lines = [line for path in disk.glob(name) for line in path.read_text().splitlines()]
+        assert sorted(json.loads(line)["n"] for line in lines) == list(range(len(URLS)))
+    assert sorted((disk / "items.csv").read_text().split()) == sorted(["n", *map(str, range(len(URLS)))])
+
+
+def test_a_full_disk_costs_nothing_once_there_is_room(disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One ERROR says that it is full, one WARNING that it is not any more; a kill after that loses nothing."""
-    assert run([replace(crawl, full=(12, 36), kill_page=50)]) == [-9]
-    assert len(said(crawl, "ERROR")) == len(said(crawl, "WARNING")) == 1
-    finished, fetched = crawl.finished(), len(crawl.fetched())
-    assert len(finished) > 20, "what waited in memory was written"
-    run_to_the_end(crawl)
-    crawl.check(may_fail=True)
-    assert not finished & set(crawl.fetched()[fetched:])
+    run = FeedRun(disk, FEEDS)
+    run.engine.push(*map(Request, URLS))
+    run.commit()
+    fetched = fetch(run, 10)
+    fill(disk)
+    fetched += fetch(run, 20)
+    assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 0)
+    make_room(disk)
+    run.commit()
+    assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 1)
+    run = run.kill()
+    assert sorted(fetched + fetch(run)) == list(range(len(URLS)))
+    run.end()
+    check(disk)
 
 
-@pytest.mark.slow
-def test_a_kill_on_a_full_disk_resumes_from_the_last_commit(crawl: CrawlOfSite) -> None:
-    """What could not be written is fetched again, and no item is lost or comes twice."""
-    assert run([replace(crawl, full=(12, 0), kill_page=40)]) == [-9]
-    assert len(said(crawl, "ERROR")) == 1
-    make_room(crawl)
-    run_to_the_end(crawl)
-    crawl.check(may_fail=True)
-
-
-@pytest.mark.slow
-def test_a_crawl_that_ends_on_a_full_disk_says_so(crawl: CrawlOfSite) -> None:
-    """It comes to its end, its last ERROR says what the next run does again, and that run does it."""
-    assert run([replace(crawl, full=(12, 0))]) == [0]
-    assert len(said(crawl, "ERROR")) == 2
-    make_room(crawl)
-    run_to_the_end(crawl)
-    crawl.check(may_fail=True)
+@pytest.mark.parametrize("how", ["killed", "ended"])
+def test_a_run_that_ends_on_a_full_disk_is_resumed_from_its_last_commit(
+    disk: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be written is fetched again, and no item is lost or comes twice. A run that comes to its end says
+    so in a last ERROR."""
+    run = FeedRun(disk, FEEDS)
+    run.engine.push(*map(Request, URLS))
+    run.commit()
+    fetched = fetch(run, 9)
+    fill(disk)
+    fetch(run, 20)
+    if how == "killed":
+        run.drop()
+    else:
+        run.end("shutdown")
+    assert count(caplog, "ERROR") == 1 + (how == "ended")
+    make_room(disk)
+    run = run.next_run()
+    assert sorted(fetched + fetch(run)) == list(range(len(URLS)))
+    run.end()
+    check(disk)
 
 
 def problem_at_the_start(job: Path) -> str:
@@ -95,12 +145,7 @@ def problem_at_the_start(job: Path) -> str:
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_the_start_is_said_to_be(tmp_path: Path) -> None:
     """However little room it has; nothing is said of damage, and with some room the crawl begins."""
-    mount, umount, disk = shutil.which("mount"), shutil.which("umount"), tmp_path / "disk"
-    disk.mkdir()
-    mounting = [str(mount), "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
-    if not (mount and umount) or subprocess.run(mounting, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a tmpfs takes root on Linux")
-    try:
+    with small_disk(tmp_path, "600k") as disk:
         for room in range(0, 320, 20):
             (disk / "others").write_bytes(bytes(1024 * (600 - room)))
             problem = problem_at_the_start(disk / "job")
@@ -112,8 +157,6 @@ def test_a_disk_that_is_full_at_the_start_is_said_to_be(tmp_path: Path) -> None:
         (disk / "others").unlink()
         with opened(disk / "job") as engine:
             assert engine.push(Request("http://site.example/")) == [True]
-    finally:
-        subprocess.run([umount, str(disk)], check=True)
 
 
 def test_a_job_directory_deleted_during_the_crawl_is_said(tmp_path: Path) -> None:

@@ -1,68 +1,142 @@
-"""What ``kill -9`` leaves of a crawl: every page is fetched, and each item stands in the feeds once."""
+"""What ``kill -9`` leaves of a crawl at any step of what it writes: each page is fetched, each item is there once.
+
+A kill is what it is for files: the directory is copied before or after a step, and a crawl goes on in the copy.
+"""
 
 from __future__ import annotations
 
-import random
+import csv
+import json
+import shutil
 import sys
-import tempfile
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scrapy import Request
 
+from scrapy_bloom.errors import BloomError
+from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.verify import verify_job
-from tests.support.engine import RAM
-from tests.support.killed_crawls import CrawlOfSite, run, run_to_the_end
+from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no fork() there")
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory in RAM where there is one: a kill loses nothing that the kernel has, wherever that is."""
-    with tempfile.TemporaryDirectory(dir=RAM) as name:
-        yield Path(name)
-
-
-def killed_once(directory: Path, kills_at: list[int], **changes: Any) -> None:
-    """Kill a crawl before each of these steps, and go on with it; nothing is lost, and nothing is done twice."""
-    crawls = [CrawlOfSite(directory / f"killed-{step}", kill_at=step, **changes) for step in kills_at]
-    endings = run(crawls)
-    # The others took fewer steps this time, or were killed when all was done.
-    killed = [crawl for crawl, ending in zip(crawls, endings, strict=True) if ending and not crawl.is_closed]
-    assert len(killed) > len(crawls) / 2
-    before = [(crawl.finished(), len(crawl.fetched())) for crawl in killed]
-    assert run([replace(crawl, kill_at=0) for crawl in killed]) == [0] * len(killed)
-    for crawl, (finished, fetched) in zip(killed, before, strict=True):
-        crawl.check()
-        assert not finished & set(crawl.fetched()[fetched:]), "a page whose commit was whole was fetched again"
-        assert verify_job(crawl.job) == []
+PAGES, STARTS, AT_ONCE, BATCH = 20, 3, 3, 7
+FEEDS = {
+    "items.jl": {"format": "jsonlines"},
+    "items.csv": {"format": "csv"},
+    "batch-%(batch_id)d.jl": {"format": "jsonlines", "batch_item_count": BATCH},
+}
+WANTED = Counter((page, item) for page in range(PAGES) for item in range((page * 5 + 3) % 4))
 
 
-def steps_of(directory: Path) -> int:
-    dry = run_to_the_end(CrawlOfSite(directory / "dry", counts=True))
-    dry.check()
-    assert Counter(dry.fetched()) == Counter(range(dry.pages))
-    return int((dry.directory / "steps").read_text())
+class Steps:
+    """Calls *before* with the number of each step: a call that writes to files, before it and after it."""
+
+    IN_C = frozenset(
+        {"execute", "executescript", "connect", "fsync", "flush", "truncate", "replace", "unlink", "posix_fallocate"}
+    )
+    IN_PYTHON = frozenset({"add", "begin", "write_state", "lengths", "close", "create"})
+
+    def __init__(self, before: Callable[[int], None]) -> None:
+        self.count, self._before = 0, before
+
+    def profile(self, frame: Any, event: str, arg: Any) -> None:
+        if event in {"c_call", "c_return"}:
+            is_step = getattr(arg, "__name__", "") in self.IN_C
+        else:
+            code = frame.f_code
+            is_step = event == "call" and code.co_name in self.IN_PYTHON and "scrapy_bloom" in code.co_filename
+        if is_step:
+            self.count += 1
+            self._before(self.count)
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_step_loses_nothing(directory: Path) -> None:
+def crawl(directory: Path) -> list[int]:
+    """Crawl what is left of the site to the end, and return the pages that were fetched."""
+    run = FeedRun(directory, FEEDS, BLOOM_CAPACITY=8)  # the filter grows in the crawl
+    engine, fetched = run.engine, list[int]()
+    engine.push(*(Request(f"http://site.test/{page}") for page in range(STARTS)))
+    in_progress = [engine.start() for _ in range(AT_ONCE)]
+    while any(in_progress):
+        if (request := in_progress.pop(0)) is not None:
+            page = int(request.url.rpartition("/")[2])
+            fetched.append(page)
+            engine.spider.state.setdefault("pages", []).append(page)
+            with engine.within(request):
+                for item in range((page * 5 + 3) % 4):
+                    run.scrape({"page": page, "item": item})
+                engine.push(*(Request(f"http://site.test/{(page * 7 + n * 13 + 1) % PAGES}") for n in range(4)))
+            engine.end(request)
+            if len(fetched) % 4 == 0:
+                run.commit()
+        in_progress.append(engine.start())
+    assert set(engine.spider.state["pages"]) == set(range(PAGES))
+    run.end()
+    return fetched
+
+
+def is_finished(directory: Path) -> bool:
+    with suppress(BloomError):  # it is not even begun
+        state = inspect_job(directory / "job").state
+        return state.is_finished and state.runs > 0
+    return False
+
+
+def finished(directory: Path) -> set[int]:
+    """Return the pages whose items are in the feed as far as the job knows of it."""
+    feed = directory / "items.jl"
+    with suppress(BloomError):  # it is not even begun
+        for noted in inspect_job(directory / "job").feeds:
+            if noted.path == str(feed) and feed.exists():
+                return {json.loads(line)["page"] for line in feed.read_bytes()[: noted.size].splitlines()}
+    return set()
+
+
+def items(paths: list[Path]) -> Counter[tuple[int, int]]:
+    found: Counter[tuple[int, int]] = Counter()
+    for path in paths:
+        with path.open(newline="") as file:
+            rows = csv.DictReader(file) if path.suffix == ".csv" else map(json.loads, file)
+            found.update((int(row["page"]), int(row["item"])) for row in rows)
+    return found
+
+
+def check(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Fail unless each item is in each feed once, and the batches are full."""
+    for name in ("items.jl", "items.csv", "batch-*.jl"):
+        assert items(sorted(directory.glob(name))) == WANTED, name
+    batches = [len(path.read_text().splitlines()) for path in directory.glob("batch-*")]
+    assert sorted(batches) == sorted([BATCH] * (len(batches) - 1) + [WANTED.total() - BATCH * (len(batches) - 1)])
+    assert verify_job(directory / "job") == []
+    assert not [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}]
+
+
+@pytest.mark.usefixtures("commits_at_once")
+@pytest.mark.parametrize("every", [60, pytest.param(3, marks=pytest.mark.slow)])
+def test_a_kill_at_any_step_loses_nothing(ram: Path, every: int, caplog: pytest.LogCaptureFixture) -> None:
     """Before or after a statement, a sync, a change of bits or watermark, also while the job is begun or closed:
     resumed, the crawl has every page and item, and fetches no page again whose commit was whole."""
-    steps, random_ = steps_of(directory), random.Random(31)
-    begin, end = range(1, 120, 15), range(steps - 130, steps, 16)
-    killed_once(directory, sorted({*begin, *random_.sample(range(120, steps - 130), 20), *end}))
-
-
-def test_a_kill_before_the_first_commit_begins_anew(directory: Path) -> None:
-    """Nothing was handed out before the job was begun, so nothing is missing, however often that happens."""
-    crawl = CrawlOfSite(directory / "crawl")
-    for step in (5, 60):
-        assert run([replace(crawl, kill_at=step)]) == [-9]
-    run_to_the_end(crawl).check()
+    directory, copies = ram / "run", ram / "copies"
+    steps = Steps(lambda step: step % every or shutil.copytree(directory, copies / str(step)))  # type: ignore[func-returns-value]
+    directory.mkdir()
+    sys.setprofile(steps.profile)
+    try:
+        fetched = crawl(directory)
+    finally:
+        sys.setprofile(None)
+    assert sorted(fetched) == list(range(PAGES))
+    check(directory, caplog)
+    killed = sorted(copies.iterdir(), key=lambda path: int(path.name))
+    assert len(killed) > 10
+    for copy in killed:
+        shutil.rmtree(directory)
+        copy.rename(directory)
+        before = finished(directory)
+        again = [] if is_finished(directory) else crawl(directory)
+        assert not before & set(again), f"step {copy.name}: a page whose commit was whole was fetched again"
+        check(directory, caplog)

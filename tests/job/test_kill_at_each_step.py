@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import tempfile
 from collections import Counter
-from concurrent.futures import Future
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request, Spider
@@ -21,14 +18,12 @@ from scrapy.settings import Settings
 
 from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.frontier.store import PageEffects
-from scrapy_bloom.job import commits
 from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.verify import verify_job
 from scrapy_bloom.settings import BloomSettings
-from tests.support.engine import RAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.records import Batch
@@ -36,37 +31,11 @@ if TYPE_CHECKING:
 FILTERED, UNFILTERED, MEMORY, UNFILTERED_MEMORY = range(4)
 MOST_KILLS = 12
 """Of one crawl. A page that waits for many others would be killed for ever."""
+pytestmark = pytest.mark.usefixtures("commits_at_once")
+
 SETTINGS = BloomSettings.from_settings(Settings({"BLOOM_CAPACITY": 20}))  # the chain grows
 OWNER = Owner(Spider("site"), "site", {"fingerprinter": "test"})
 Step = tuple[str, int, int]
-
-
-class Inline:
-    """In the place of the thread that writes transactions: it writes them at once, so that a seed says what happens."""
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def submit(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> Future[None]:
-        future: Future[None] = Future()
-        try:
-            future.set_result(call(*args, **kwargs))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self) -> None: ...
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
-    monkeypatch.setattr(commits, "ThreadPoolExecutor", Inline)
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=RAM) as name:
-        yield Path(name)
 
 
 def site_of(rng: random.Random) -> list[list[Step]]:
@@ -175,13 +144,13 @@ def play(site: list[list[Step]], rng: random.Random, directory: Path) -> tuple[C
 
 
 @pytest.mark.parametrize("sites", [30, pytest.param(1500, marks=pytest.mark.slow)])
-def test_kills_between_any_two_steps_change_nothing(directory: Path, sites: int) -> None:
+def test_kills_between_any_two_steps_change_nothing(ram: Path, sites: int) -> None:
     """Whatever the site, the order of the steps and the kills: each item comes as often as without a kill."""
     kills = 0
     for seed in range(sites):
         rng = random.Random(seed)
         site = site_of(rng)
-        items, killed = play(site, rng, directory / str(seed))
+        items, killed = play(site, rng, ram / str(seed))
         assert items == items_of(site), f"site {seed}"
         kills += killed
     assert kills > 4 * sites

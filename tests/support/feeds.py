@@ -46,10 +46,11 @@ class FeedRun:
         """Fetch a page; yield the function that gives an item of it."""
         request = self.engine.fetch(Request(f"http://site.test/{next(_numbers)}"))
         with self.engine.within(request):
-            yield self._give
+            yield self.scrape
         self.engine.end(request)
 
-    def _give(self, item: Any) -> None:
+    def scrape(self, item: Any) -> None:
+        """Give an item of the page in whose context this is called."""
         self.engine.crawler.signals.send_catch_log(signals.item_scraped, item=item, spider=self.engine.spider)
 
     def give(self, *items: Any) -> None:
@@ -80,8 +81,6 @@ class FeedRun:
         """Leave the files as a kill at this moment does."""
         self.engine.store.abandon()
         self.engine.crawl.is_closed = True  # links of other crawls are not asked of this one
-        if not self.engine.crawl.is_closed:
-            self.engine.engine.downloader.close()
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
