@@ -17,7 +17,7 @@ from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.links.spider import UnseenLinks
-from tests.support import forks
+from tests.fleet.commands import Command
 from tests.support.crawls import Site
 from tests.support.engine import (
     BY_PRIORITY,
@@ -433,8 +433,9 @@ def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str
     settings = {"JOBDIR": str(tmp_path), "ADDONS": json.dumps({"scrapy_bloom.Addon": 300})}
     options = [f"--set={name}={value}" for name, value in settings.items()]
     with Site({"/": []}) as site:
-        forks.begin("tests.support.forks.scrapy_command", [*command, site.url + "/", *options])
-        assert forks.end() == 0
+        running = Command(tmp_path, "scrapy", *command, site.url + "/", *options)
+        running.finish()
+        assert running.code == 0, running.log()
         assert site.hits == {"/": 1}
     with opened(tmp_path) as engine:
         assert engine.drain() == [ONE.url]

@@ -21,14 +21,13 @@ from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.delta_files import DeltaFiles
 from scrapy_bloom.errors import SettingsError, UnusableError
-from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened, snapshot
-from tests.support.killed_crawls import CrawlOfSite, run_to_the_end
+from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 SHOP: Pages = {
@@ -85,13 +84,6 @@ def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp
     assert main(["forget", "--delta", "nobody", str(tmp_path / "delta")]) == USAGE
 
 
-def known(crawl: CrawlOfSite, pages: Iterable[int]) -> set[int]:
-    """Return which of *pages* the delta of *crawl* calls known."""
-    prints = {fingerprint(Request(f"http://site.test/{page}")): page for page in pages}
-    with reading(crawl.directory / "delta" / "site" / "0") as (contains, _):
-        return {prints[each] for each in filter(contains, prints)}
-
-
 @pytest.mark.parametrize("how", ["killed", "feed not stored"])
 def test_without_commits_pages_count_when_the_feeds_are_stored(shop: Site, tmp_path: Path, how: str) -> None:
     """Without a job, a crawl that is killed, or whose feed cannot be stored, has the next one leave nothing out."""
@@ -117,9 +109,15 @@ def test_without_commits_pages_count_when_the_feeds_are_stored(shop: Site, tmp_p
 
 def test_a_page_whose_item_cannot_be_written_is_fetched_again(tmp_path: Path) -> None:
     """It is an ERROR, and lacks in the feed."""
-    crawl = CrawlOfSite(tmp_path, settings={"BLOOM_DELTA": str(tmp_path / "delta"), "STRANGE_ITEM": True})
-    run_to_the_end(crawl)
-    assert not known(crawl, range(crawl.pages))
+    run = FeedRun(tmp_path, {"items.jl": {"format": "jsonlines"}}, BLOOM_DELTA=str(tmp_path / "delta"))
+    for url, value in zip(URLS, (1, object()), strict=False):
+        page = run.engine.fetch(Request(url))
+        with run.engine.within(page):
+            run.scrape({"value": value})
+        run.engine.end(page)
+    run = run.end().next_run()
+    assert run.engine.push(*map(Request, URLS[:3])) == [False, True, True]
+    run.end()
 
 
 # -- which pages count, and which requests are skipped -----------------------------------------------------------------

@@ -25,7 +25,7 @@ from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
 
-from tests.support import forks
+from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -161,17 +161,22 @@ class Outcome:
 
 
 class Running:
-    """A crawl that is under way."""
+    """A crawl that is under way, in a process of its own."""
 
     def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
         self.directory = directory
-        self.pid = forks.begin("tests.support.crawls.crawl_here", settings)
+        self._process = PROCESSES.Process(target=crawl_here, args=(settings,), daemon=True)
+        self._process.start()
 
     def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
     def finish(self) -> Outcome:
-        code = forks.end()
+        self._process.join(PATIENCE)
+        code = self._process.exitcode
+        self._process.kill()
+        assert code is not None, "the crawl hangs"
         log = self.directory / "log"
         stats, state = (self._read(name) for name in ("stats", "state"))
         return Outcome(code, log.read_text(encoding="utf-8") if log.exists() else "", stats, state)
@@ -183,7 +188,7 @@ class Running:
 
 
 def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_reactor: bool = False) -> Running:
-    """Start a crawl of *site*, with its log and stats in *directory*. One at a time."""
+    """Start a crawl of *site*, with its log and stats in *directory*."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("log", "stats", "state"):
         (directory / name).unlink(missing_ok=True)

@@ -6,5 +6,14 @@ import multiprocessing
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["tests.support.preloaded", "tests.zoo.child", "tests.fleet.site", "tests.fleet.commands"]
+    [
+        "tests.support.clock",
+        "pytest",
+        "hypothesis",
+        "tests.support.preloaded",
+        "tests.support.crawls",
+        "tests.zoo.child",
+        "tests.fleet.site",
+        "tests.fleet.commands",
+    ]
 )
