@@ -11,14 +11,12 @@ from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
-from scrapy.http import HtmlResponse, Response, TextResponse
-
 from benchmarks import measure
 from benchmarks.sites.programs import GROUPS, NAMED
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops import aliases, kinds, novelty
 from scrapy_bloom.loops.limits import LoopOptions, objection_by
-from scrapy_bloom.loops.novelty import NOTHING, Novelty
+from scrapy_bloom.loops.novelty import NOTHING, Answer, Novelty
 from scrapy_bloom.loops.share import Mark, Share
 from scrapy_bloom.url.canonical import canonicalize_url
 from scrapy_bloom.url.rules import resolve
@@ -27,8 +25,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from benchmarks.sites import Site
-    from benchmarks.sites.draw import Answer
+    from benchmarks.sites import Site, draw
 
 AT = (1, 2)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
@@ -111,7 +108,7 @@ def crawl(
         if answer is None or answer.status != 200:
             guard.page_done(mark, NOTHING)
             continue
-        guard.page_done(mark, judge.brought(_response(url, answer)), url)
+        guard.page_done(mark, judge.brought(Answer(url, answer.body, _form(answer))), url)
         for target, fingerprint in _new_links(url, answer, guard, seen):
             if not objection(target):
                 push(target, mark, fingerprint)
@@ -135,7 +132,7 @@ def merged(drawn: Site, rule: str, urls: Iterable[str]) -> set[str]:
     return {content for contents in by_form.values() if len(contents) > 1 for content in contents}
 
 
-def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, Answer | None]:
+def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, draw.Answer | None]:
     """Return where a redirect at *url* leads, and the answer; no answer from what was *seen*."""
     answer = drawn.page(url)
     if answer.status != 302:
@@ -147,15 +144,12 @@ def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, Answer | None
     return target, drawn.page(target)
 
 
-def _response(url: str, answer: Answer) -> Response:
+def _form(answer: draw.Answer) -> str:
     content_type = answer.headers["Content-Type"]
-    if "octet" in content_type:
-        return Response(url, body=answer.body)
-    kind = HtmlResponse if "html" in content_type else TextResponse
-    return kind(url, body=answer.body, encoding="utf-8")
+    return "binary" if "octet" in content_type else "markup" if "html" in content_type else "text"
 
 
-def _new_links(url: str, answer: Answer, guard: Share, seen: set[str]) -> Iterator[tuple[str, bytes]]:
+def _new_links(url: str, answer: draw.Answer, guard: Share, seen: set[str]) -> Iterator[tuple[str, bytes]]:
     """Tell *guard* of all links of a page, and yield those to what was not *seen*, with their fingerprints."""
     for target in dict.fromkeys(urljoin(url, href) for href in _links(answer)):
         fingerprint = _fingerprint(target)
@@ -165,7 +159,7 @@ def _new_links(url: str, answer: Answer, guard: Share, seen: set[str]) -> Iterat
             yield target, fingerprint
 
 
-def _links(answer: Answer) -> list[str]:
+def _links(answer: draw.Answer) -> list[str]:
     if "html" in answer.headers["Content-Type"]:
         return [unescape(href.decode()) for href in _hrefs(answer.body)]
     links: list[str] = json.loads(answer.body)["links"] if answer.body[:1] == b"{" else []

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import NotConfigured
+from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
 from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.loops.novelty import Answer
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -33,4 +35,15 @@ class LoopGuardMiddleware(BaseSpiderMiddleware):
         """Show the guard what *response* brought, whatever its callback does with it."""
         page = self._crawl.pages.current()
         if page is not None and self._crawl.guard is not None:
-            self._crawl.guard.judge(page, response)
+            self._crawl.guard.judge(page, answer_of(response))
+
+
+def answer_of(response: Response) -> Answer | None:
+    """Return what the loop guard reads of *response*; None for refusals, faults and answers without a body."""
+    if response.status >= 400 or response.status in {204, 304}:
+        return None
+    if not isinstance(response, TextResponse):
+        return Answer(response.url, response.body, "binary")
+    is_wide = response.encoding.startswith(("utf-16", "utf-32"))
+    body = response.text.encode() if is_wide else response.body
+    return Answer(response.url, body, "markup" if isinstance(response, (HtmlResponse, XmlResponse)) else "text")

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from scrapy import Request
-    from scrapy.http import Response
 
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.loops.kinds import Node
     from scrapy_bloom.loops.limits import LoopOptions
+    from scrapy_bloom.loops.novelty import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -81,12 +81,12 @@ class LoopGuard:
             return Mark("")
         return self.share.mark(url, None if parent is None else parent.mark, (fingerprint or b"")[:FINGERPRINT_BYTES])
 
-    def judge(self, page: Page, response: Response) -> None:
-        """Learn what *response*, the answer of *page*, brought."""
+    def judge(self, page: Page, answer: Answer | None) -> None:
+        """Learn what *answer*, a response to *page*, brought; None: it tells nothing."""
         mark = page.mark
         if mark is None or self._novelty is None:
             return
-        brought = self._novelty.brought(response) if _tells_something(response) else NOTHING
+        brought = NOTHING if answer is None else self._novelty.brought(answer)
         page.is_judged = True
         if mark.lane:
             self.share.page_done(mark, brought, _asked_for(page.request))
@@ -136,8 +136,3 @@ class LoopGuard:
 def _asked_for(request: Request) -> str:
     redirected = request.meta.get("redirect_urls")
     return str(redirected[0]) if redirected else request.url
-
-
-def _tells_something(response: Response) -> bool:
-    """Return whether *response* is a page: refusals, faults and answers without a body are none."""
-    return response.status < 400 and response.status not in {204, 304}

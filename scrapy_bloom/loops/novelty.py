@@ -22,14 +22,10 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from scrapy.http import HtmlResponse, TextResponse, XmlResponse
-
 from scrapy_bloom.loops.lately import Lately
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from scrapy.http import Response
 
 # Characters of new text and numbers with which a page counts as 1: a short sentence, without the words of its URL.
 # A page with fewer counts in proportion
@@ -85,6 +81,16 @@ _is_time = re.compile(
 ).fullmatch
 
 
+class Answer(NamedTuple):
+    """What a server answered, as plain data."""
+
+    url: str
+    body: bytes
+    """If it is text: in an encoding in which ASCII characters are one byte each."""
+    form: str
+    """``"markup"``, ``"text"`` or ``"binary"``."""
+
+
 class Brought(NamedTuple):
     """What a page brought."""
 
@@ -108,14 +114,12 @@ class Novelty:
         self._met: Lately[int] = Lately(MOST)  # pages that had a line of markup, or a line of a sketch, by its hash
         self._shapes: Lately[tuple[str, ...]] = Lately(MOST)  # of pages with a line, by the line without its numbers
 
-    def brought(self, response: Response) -> Brought:
-        """Return what *response* brought, and remember it."""
-        body, url = response.body, response.url
-        if not isinstance(response, TextResponse):
+    def brought(self, answer: Answer) -> Brought:
+        """Return what *answer* brought, and remember it."""
+        url, body, form = answer
+        if form == "binary":
             return Brought(float(bool(body) and self._add(b"\2" + blake2b(body, digest_size=16).digest())))
-        if response.encoding.startswith(("utf-16", "utf-32")):
-            body = response.text.encode()
-        if isinstance(response, (HtmlResponse, XmlResponse)):
+        if form == "markup":
             html = self._own_lines(body).translate(_LOWER)
             text = _tags(b"\n", _inline(b" ", _unseen(b"\n", _links(_as_link, html))))
         else:

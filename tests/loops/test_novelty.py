@@ -6,10 +6,11 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.http import HtmlResponse, TextResponse
 
+from scrapy_bloom.components.loop_guard import answer_of
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.loops.novelty import Novelty, likeness
+from scrapy_bloom.loops.novelty import Answer, Novelty, likeness
 
 WORDS = [first + second for first in "bcdfglmnprst" for second in ("ade", "ilo", "orun", "essy", "alt", "ump", "ick")]
 
@@ -26,12 +27,12 @@ def text(key: object, words: int = 14) -> str:
     return " ".join(random.Random(f"{key}").choices(WORDS, k=words)).capitalize() + "."
 
 
-def page(content: str, url: str = "http://a.example/page", title: str = "A title") -> HtmlResponse:
+def page(content: str, url: str = "http://a.example/page", title: str = "A title") -> Answer:
     body = (
         f"<html><head><title>{title}</title>\n<style>p {{}}</style></head>\n<body><h1>The site of all sites</h1>\n"
         f"<p><a href=/>Home of everything that there is</a></p>\n{content}\n<p>{text('foot')}</p></body></html>"
     )
-    return HtmlResponse(url, body=body.encode(), encoding="utf-8")
+    return Answer(url, body.encode(), "markup")
 
 
 def brings(content: str, url: str = "http://a.example/2", before: str = f"<p>{text('main')}</p>") -> float:
@@ -96,14 +97,11 @@ def test_content_is_news_once(content: str) -> None:
 def test_json_text_and_files_are_news_once() -> None:
     """Documents that are no HTML bring what no document before did."""
     bodies = [json.dumps({"text": text("json")}).encode(), text("plain", 40).encode()]
-    for make in (
-        lambda body: TextResponse("http://a.example/t", body=body),
-        lambda body: Response("http://a.example/f", body=body),
-    ):
+    for form in ("text", "binary"):
         known = novelty()
         for body in bodies:
-            assert known.brought(make(body)).news
-            assert not known.brought(make(body)).news
+            assert known.brought(Answer("http://a.example/t", body, form)).news
+            assert not known.brought(Answer("http://a.example/t", body, form)).news
 
 
 @pytest.mark.parametrize(
@@ -184,8 +182,10 @@ def test_no_body_makes_it_fail(body: bytes, encoding: str) -> None:
     """Whatever a server sends is judged, and brings nothing the second time."""
     known = novelty()
     for make in (HtmlResponse, TextResponse):
-        known.brought(make("http://a.example/", body=body, encoding=encoding))
-        assert not known.brought(make("http://a.example/", body=body, encoding=encoding)).news
+        answer = answer_of(make("http://a.example/", body=body, encoding=encoding))
+        assert answer is not None
+        known.brought(answer)
+        assert not known.brought(answer).news
 
 
 @pytest.mark.parametrize(
