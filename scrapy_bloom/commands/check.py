@@ -65,8 +65,8 @@ def check(directory: str, urls: Iterable[str], settings: Settings) -> list[dict[
     bloom = BloomSettings.from_settings(settings)
     objection = objection_by(bloom.loop_guard) if bloom.loop_guard else lambda _: None
     waiting = set(fingerprints.values()).intersection(_waiting(job, of_url_in(space, directory, settings)))
-    with reading(job.filter.directory, bloom.max_age) as (contains, _):
-        seen = waiting.union(filter(contains, fingerprints.values()))
+    with reading(job.filter.directory, bloom.max_age) as chain:
+        seen = waiting.union(filter(chain.contains, fingerprints.values()))
     rules = resolve(space["rules"] if space else "")
     first: dict[bytes, str] = {}
     rows = []

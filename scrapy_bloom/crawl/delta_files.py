@@ -23,7 +23,6 @@ from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.filter.lock import is_locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
@@ -67,9 +66,8 @@ class DeltaFiles:
         if forgets:
             forget_pages(self.home)
         self._open_files = ExitStack()
-        self._readers: dict[Path, tuple[list[Path], Callable[[bytes], bool]]] = {}
-        self._others: list[Callable[[bytes], bool]] = []
-        self._pages_of_others, self._error_rate_of_others = 0, 0.0
+        self._readers: dict[Path, tuple[list[Path], ScalableBloomFilter]] = {}
+        self._others: list[ScalableBloomFilter] = []
         self._chain = self._open(bloom)
 
     def _open(self, bloom: BloomSettings) -> ScalableBloomFilter:
@@ -81,13 +79,9 @@ class DeltaFiles:
         self._mine = self.home / f"crawl-{mine.name}"
         for other in set(self.home.glob("[0-9]*")) - {mine}:
             try:
-                contains, layers = self._open_files.enter_context(reading(other, bloom.max_age))
+                self._others.append(self._open_files.enter_context(reading(other, bloom.max_age)))
             except BloomError as error:
                 logger.warning("%s Its pages are fetched again.", error)
-                continue
-            self._others.append(contains)
-            self._pages_of_others += sum(layer.count for layer in layers)
-            self._error_rate_of_others += sum(layer.estimated_error_rate for layer in layers)
         return chain
 
     def begin(self, crawl: str) -> None:
@@ -108,14 +102,13 @@ class DeltaFiles:
     def _is_of_another_process(self, key: bytes) -> bool:
         """Return whether another process of this crawl, at work or ended, has added *key*."""
         others = (path for path in self.home.glob("crawl-*") if path.is_dir() and path != self._mine)
-        return any(self._is_of_this_crawl(other) and self._reader(other)(key) for other in others)
+        return any(self._is_of_this_crawl(other) and key in self._reader(other) for other in others)
 
-    def _reader(self, directory: Path) -> Callable[[bytes], bool]:
-        """Return a function that looks into the filter in *directory*: into the files that it has now."""
+    def _reader(self, directory: Path) -> ScalableBloomFilter:
+        """Return the filter in *directory*, with the files that it has now."""
         files = list(directory.iterdir())
         if directory not in self._readers or self._readers[directory][0] != files:
-            contains, _ = self._open_files.enter_context(reading(directory))
-            self._readers[directory] = files, contains
+            self._readers[directory] = files, self._open_files.enter_context(reading(directory))
         return self._readers[directory][1]
 
     def take_over(self, path: Path) -> None:
@@ -138,11 +131,11 @@ class DeltaFiles:
 
     def __len__(self) -> int:
         """Return how many pages are known."""
-        return len(self._chain) + self._pages_of_others
+        return sum(map(len, (self._chain, *self._others)))
 
     def is_of_earlier_run(self, key: bytes) -> bool:
         """Return whether *key* was added before this crawl."""
-        is_known = self._chain.contains(key) or any(contains(key) for contains in self._others)
+        is_known = any(key in chain for chain in (self._chain, *self._others))
         return is_known and key not in self._new and not self._is_of_another_process(key)
 
     def add(self, key: bytes) -> None:
@@ -152,7 +145,7 @@ class DeltaFiles:
 
     def error_rate(self) -> float:
         """Return the chance that a key which nobody added is taken for known."""
-        return self._chain.estimated_error_rate() + self._error_rate_of_others
+        return sum(chain.estimated_error_rate() for chain in (self._chain, *self._others))
 
     def close(self) -> None:
         """Close the files."""

@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary, finalize, ref
 from zlib import crc32
 
 from scrapy_bloom.errors import BloomError, UnusableError
@@ -93,7 +93,6 @@ def open_filter(
         store.close()
         raise
     store.start_syncing(SYNC_INTERVAL)
-    finalize(chain, store.abandon).atexit = False
     _open_chains[chain] = f"the filter in {directory} belongs to process {os.getpid()}, which forked this one"
     return chain
 
@@ -110,11 +109,12 @@ class DirectoryStore(LayerStore):
         self._is_full = False  # whether the disk was, so that the newest layers live in memory
         self._forgotten_length = 0
         self._syncing = threading.Lock()
-        self._stop = threading.Event()
-        self._is_abandoned = False
+        self._is_closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._lock = ExitStack()
-        self._lock.enter_context(lock_directory(directory))
+        lock = ExitStack()
+        lock.enter_context(lock_directory(directory))
+        self._release = finalize(self, _release, self._files, lock)  # also when nothing refers to the store any more
+        self._release.atexit = False
 
     @property
     def watermark(self) -> int:
@@ -129,7 +129,8 @@ class DirectoryStore(LayerStore):
         """Open the layers, oldest first, and return them with the forgotten fingerprints."""
         for leftover in self.directory.glob("layer-*.bloom.tmp"):  # creations cut short; they never held anything
             leftover.unlink()
-        self._files, problems = open_layers(self.directory)
+        files, problems = open_layers(self.directory)
+        self._files += files
         for error in problems:
             raise error
         forgotten, self._forgotten_length = read_forgotten(self.directory / FORGOTTEN_NAME)
@@ -204,47 +205,45 @@ class DirectoryStore(LayerStore):
                 self.synced = watermark
 
     def close(self) -> None:
-        """Let the thread sync a last time, if there is one, and release files and lock."""
-        self._stop.set()
+        """Sync a last time, unless the filter could not be opened, and release files and lock."""
+        self._is_closing.set()
         if self._thread is not None:
             self._thread.join()
+            self.sync_or_log(is_last=True)
         self._release()
 
-    def _release(self) -> None:
-        for file in self._files:
-            file.close()
-        self._files.clear()
-        self._lock.close()
-
-    def abandon(self) -> None:
-        """Have the thread release files and lock of a chain that nobody has closed.
-
-        As after a kill, the next process estimates the counts from the bits.
-        """
-        self._is_abandoned = True
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():  # garbage is collected in any
-            self._thread.join()
-
     def start_syncing(self, interval: float) -> None:
-        """Sync every *interval* seconds in a thread, and a last time on closing."""
-        self._thread = threading.Thread(target=self._sync_until_closed, args=(interval,), daemon=True)
+        """Sync every *interval* seconds in a thread."""
+        self._thread = threading.Thread(
+            target=_sync_until_closed, args=(ref(self), self._is_closing, interval), daemon=True
+        )
         self._thread.start()
 
-    def _sync_until_closed(self, interval: float) -> None:
-        is_last = False
-        while not is_last:
-            is_last = self._stop.wait(interval)
-            try:
-                self.sync(is_last=is_last and not self._is_abandoned)
-            except OSError as error:
-                logger.error(  # noqa: TRY400 - as above
-                    "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
-                    "after a power failure, URLs may be fetched again.",
-                    *(self.directory, error.strerror),
-                )
-        if self._is_abandoned:
-            self._release()
+    def sync_or_log(self, *, is_last: bool = False) -> None:
+        """Sync, and log an ERROR if the disk fails."""
+        try:
+            self.sync(is_last=is_last)
+        except OSError as error:
+            logger.error(  # noqa: TRY400 - as above
+                "The filter in %s could not be written to disk (%s). It is complete as long as the machine runs; "
+                "after a power failure, URLs may be fetched again.",
+                *(self.directory, error.strerror),
+            )
+
+
+def _sync_until_closed(store: ref[DirectoryStore], is_closing: threading.Event, interval: float) -> None:
+    """Sync *store* every *interval* seconds, until it is closed or nothing else refers to it."""
+    while not is_closing.wait(interval) and (referred := store()) is not None:
+        referred.sync_or_log()
+        del referred
+
+
+def _release(files: list[LayerFile], lock: ExitStack) -> None:
+    """Close *files* and release *lock*. The counts of a filter that was not closed are estimated, as after a kill."""
+    for file in files:
+        file.close()
+    files.clear()
+    lock.close()
 
 
 def open_layers(

@@ -5,7 +5,6 @@ Works beside a running crawl and on a read-only disk. Damage is part of the desc
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,18 +12,16 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter import plan
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_layers, read_forgotten
-from scrapy_bloom.filter.layer import reader
 from scrapy_bloom.filter.lock import is_locked, owner
+from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from scrapy_bloom.filter.layer import Layer
     from scrapy_bloom.filter.layerfile import Header
-
-    Found = tuple[Callable[[bytes], bool], list[Layer]]
 
 
 @dataclass(frozen=True)
@@ -88,10 +85,10 @@ def inspect_directory(directory: str | os.PathLike[str], *, thorough: bool = Fal
 
 
 @contextmanager
-def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> Iterator[Found]:
-    """Read the filter in *directory*, except layers older than *max_age* seconds. Another process may be adding to it.
+def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> Iterator[ScalableBloomFilter]:
+    """Open the filter in *directory* for questions only, without layers older than *max_age* seconds.
 
-    Yields a function that returns whether a fingerprint is there, and the layers. Raises as opening the filter does.
+    Another process may be adding to it. Raises as :func:`open_filter` does.
     """
     forgotten, _ = read_forgotten(Path(directory, FORGOTTEN_NAME))
     files, problems = open_layers(Path(directory), read_only=True)
@@ -100,10 +97,5 @@ def reading(directory: str | os.PathLike[str], max_age: float | None = None) -> 
             opened.callback(file.close)
         for error in problems:
             raise error
-        now = time.time()
-        layers = [
-            file.layer
-            for file in files
-            if max_age is None or not plan.is_expired(file.header.created, now=now, max_age=max_age)
-        ]
-        yield (reader(layers, forgotten) if layers else lambda _: False), layers
+        store = LayerStore([file.layer for file in files], forgotten)
+        yield opened.enter_context(ScalableBloomFilter(max_age=max_age, store=store))

@@ -12,7 +12,7 @@ from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
     from mmap import mmap
 
 _SAMPLE_BITS = 1 << 23  # 1 MiB, counted in under a millisecond
@@ -149,9 +149,9 @@ class Layer:
         return 6 * math.sqrt(variance * max(1.0, self.spec.probes * (1 - fill)))
 
 
-def reader(layers: Sequence[Layer], forgotten: Collection[bytes] = ()) -> Callable[[bytes], bool]:
-    """Return a function that returns whether a fingerprint is in one of the *layers* of a chain and not *forgotten*."""
+def reader(layers: Sequence[Layer]) -> Callable[[bytes], bool]:
+    """Return a function that returns whether a fingerprint is in one of the *layers* of a chain, forgotten or not."""
     spec = layers[0].spec
-    probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None, forgotten=forgotten)
+    probes = probing.bind(spec.probes, spec.seed, on_quota_spent=lambda: None)
     probes.set_tables([layer.table for layer in layers], 0)
     return probes.contains

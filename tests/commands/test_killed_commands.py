@@ -131,8 +131,8 @@ def contents(jobdir: Path) -> dict[str, Any]:
     """What a job holds: pending and failed requests, what Scrapy's own queue has, and what counts as seen."""
     job = jobdir / "requests.bloom"
     held: dict[str, Any] = {"problems": verify_job(jobdir)}
-    with reading(job, None) as (contains, _):
-        held["seen"] = [url for url in urls(*range(50), *range(100, 120)) if contains(fingerprint(Request(url)))]
+    with reading(job, None) as chain:
+        held["seen"] = [url for url in urls(*range(50), *range(100, 120)) if chain.contains(fingerprint(Request(url)))]
     with closing(Database(job / "job.sqlite")) as database:
         held["failed"] = Counter(url for (url,) in database.select("SELECT url FROM failed"))
         held["pending"] = Counter(pickle.loads(body or b"")["url"] for _, _, body in database.requests())

@@ -363,7 +363,7 @@ def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> No
         other.begin(engine.store.crawl_id)
         for key in keys:
             other.add(key)
-        assert sum(contains(key) for contains in files._others for key in keys) == len(keys)
+        assert sum(key in chain for chain in files._others for key in keys) == len(keys)
         assert not any(map(files.is_of_earlier_run, keys))
         other.close()
         assert not any(map(files.is_of_earlier_run, keys))

@@ -1,5 +1,6 @@
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -18,11 +19,10 @@ from scrapy_bloom.crawl.fingerprints import (
     fingerprints_of,
     fingerprints_under,
 )
-from scrapy_bloom.url.canonical import SELF_CHECK_URLS, quick_canonical
-from scrapy_bloom.url.fingerprint import Fingerprints
+from scrapy_bloom.url.canonical import SELF_CHECK_URLS
 from scrapy_bloom.url.rules import resolve
 from tests.url.test_canonical import in_fresh_python
-from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome, short_strings
+from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome
 
 URL = "http://example.com/a?b=2&a=1#f"
 VERBATIM = {"verbatim_url": True}
@@ -69,12 +69,6 @@ def test_an_ordinary_fingerprint_takes_two_calls(names: list[str]) -> None:
         ask()
         sys.setprofile(None)
         assert 1 <= len(called) <= 2, called
-
-
-def test_known_urls() -> None:
-    """A request for a shipped URL, its URL alone, and Scrapy's own function agree."""
-    for url in (*REAL_LOOKING, *SELF_CHECK_URLS):
-        assert_url_and_request_agree(url)
 
 
 class LoudUrl(Request):
@@ -148,27 +142,10 @@ def test_any_url_alone(url: str) -> None:
     assert outcome(fingerprint_url, url) == outcome(fingerprint_of_request, url)
 
 
-@pytest.mark.parametrize(
-    ("base", "alphabet", "longest"),
-    [
-        ("http://a/", "/.;%2c?&=#\\ \t'|", 3),
-        ("http://a/?", "&=;+%2'\"[|^a#", 3),
-        ("http://a", ":/.@0[]aA%?#\\", 3),
-        pytest.param("http://a/?", "&=;+%20'\"[|^a# \\", 5, marks=pytest.mark.slow),
-        pytest.param("http://a/", "/.;%2c?&=#\\ \t'|", 5, marks=pytest.mark.slow),
-    ],
-)
-def test_short_strings_alone(base: str, alphabet: str, longest: int) -> None:
-    """What Request does to a URL first never shows in the fingerprint of a URL that is recognised as it stands."""
-    for tail in short_strings(alphabet, longest):
-        if quick_canonical(base + tail) is not None:
-            assert fingerprint_url(base + tail) == outcome(fingerprint_of_request, base + tail), ascii(base + tail)
-
-
 @pytest.mark.parametrize("count", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
-def test_wounded_real_looking_urls(count: int) -> None:
-    """Real-looking URLs with random damage have the same fingerprint as a URL, as a request, and by Scrapy."""
-    for url in mutations(count, seed=20260102):
+def test_real_looking_urls(count: int) -> None:
+    """Shipped URLs, whole and with random damage, have the same fingerprint as a URL, as a request, and by Scrapy."""
+    for url in (*REAL_LOOKING, *SELF_CHECK_URLS, *mutations(count, seed=20260102)):
         assert_url_and_request_agree(url)
 
 
@@ -189,29 +166,6 @@ assert of_request(Request("http://a/?utm_source=x")) == of_url("http://a:80/") =
 """)
 
 
-def test_a_scrapy_without_our_attributes_switches_the_fast_path_off() -> None:
-    """If a request keeps its data elsewhere than we look, Scrapy makes every fingerprint itself."""
-    in_fresh_python("""
-class Elsewhere(Request):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.elsewhere = self._meta or {}
-        del self._meta
-    @property
-    def meta(self):
-        return self.elsewhere
-import scrapy.http
-scrapy.http.Request = Elsewhere
-assert import_again().count("WARNING") == 1 and not fingerprint.IS_FAST
-assert fingerprint.fingerprint(Elsewhere("http://a/?b&a")) == real_fingerprint(Request("http://a/?b&a"))
-assert fingerprint.fingerprint_url("http://a/?b&a") == real_fingerprint(Request("http://a/?b&a"))
-""")
-
-
-def of_settings(**settings: object) -> Fingerprints:
-    return fingerprints_of(get_crawler(settings_dict=settings))
-
-
 class Ours(RequestFingerprinter):
     pass
 
@@ -221,36 +175,29 @@ class Theirs:
         return b"theirs"
 
 
-def test_the_fingerprinter_follows_the_rules_for_everybody() -> None:
-    """As REQUEST_FINGERPRINTER_CLASS it gives the HTTP cache, among others, the fingerprints of the filter."""
-    settings = {"BLOOM_URL_RULES": ["tracking_2"], "REQUEST_FINGERPRINTER_CLASS": RequestFingerprinter}
-    fingerprinter = get_crawler(settings_dict=settings).request_fingerprinter
-    assert fingerprinter is not None
-    assert fingerprinter.fingerprint(Request("http://a/?gclid=1")) == fingerprint_url("http://a/")
-
-
-@pytest.mark.parametrize("fingerprinter", [ScrapyRequestFingerprinter, RequestFingerprinter])
-def test_a_crawl_under_scrapys_fingerprints(fingerprinter: type) -> None:
-    """Scrapy's fingerprinter and ours share one key space, which names the rules in order, presets spelled out."""
-    found = of_settings(REQUEST_FINGERPRINTER_CLASS=fingerprinter, BLOOM_URL_RULES=["safe", "www"])
-    assert found.of_url is not None
-    assert found.of_url("http://www.a.example/") == found.of_request(Request("http://a.example:80/"))
-    assert found.ignore_fragments
-    assert found.space["fingerprinter"] == "scrapy"
-    assert found.space["rules"] == "default_port,repeated_pairs,www"
-    assert found.space.keys() == {"fingerprinter", "rules", "w3lib"}
-
-
-def test_a_crawl_under_a_fingerprinter_of_the_users() -> None:
-    """The user's fingerprinter is kept and named; nobody can tell its fingerprint of a URL without the request."""
-    found = of_settings(REQUEST_FINGERPRINTER_CLASS=Theirs, BLOOM_URL_RULES=["www"])
-    assert found.of_request(Request(URL)) == b"theirs"
-    assert (found.of_url, found.ignore_fragments) == (None, False)
-    assert (found.space["fingerprinter"], found.space["rules"]) == (f"{__name__}.Theirs", "")
-
-
-def test_a_crawl_under_a_subclass_of_ours() -> None:
-    """A subclass of our fingerprinter applies the rules, and has a key space of its own."""
-    found = of_settings(REQUEST_FINGERPRINTER_CLASS=Ours, BLOOM_URL_RULES=["www"])
-    assert found.of_request(Request("http://www.a.example/")) == fingerprint_url("http://a.example/")
-    assert (found.space["fingerprinter"], found.space["rules"]) == (f"{__name__}.Ours", "www")
+@pytest.mark.parametrize(
+    ("fingerprinter", "name", "rules", "other"),
+    [
+        (ScrapyRequestFingerprinter, "scrapy", "default_port,repeated_pairs,www", "http://a.example/"),
+        (RequestFingerprinter, "scrapy", "default_port,repeated_pairs,www", "http://a.example/"),
+        (Ours, f"{__name__}.Ours", "default_port,repeated_pairs,www", "http://a.example/"),
+        (Theirs, f"{__name__}.Theirs", "", None),
+    ],
+)
+def test_a_crawl_names_what_makes_its_fingerprints(
+    fingerprinter: type, name: str, rules: str, other: str | None
+) -> None:
+    """Scrapy's fingerprinter and ours share a key space, which names the rules in order, presets spelled out. A
+    subclass of ours applies the rules under its own name. Any other is kept, and gets requests only."""
+    settings = {"REQUEST_FINGERPRINTER_CLASS": fingerprinter, "BLOOM_URL_RULES": ["safe", "www"]}
+    crawler = get_crawler(settings_dict=settings)
+    made = fingerprints_of(crawler)
+    assert dict(made.space) == {"fingerprinter": name, "rules": rules, "w3lib": version("w3lib")}
+    request = Request("http://www.a.example:80/")
+    expected = b"theirs" if other is None else fingerprint_url(other)
+    assert made.of_request(request) == expected
+    assert (made.of_url is not None, made.ignore_fragments) == (name == "scrapy", name == "scrapy")
+    if made.of_url is not None:
+        assert made.of_url(request.url) == expected
+    if isinstance(crawler.request_fingerprinter, RequestFingerprinter):
+        assert crawler.request_fingerprinter.fingerprint(request) == expected
