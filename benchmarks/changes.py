@@ -207,12 +207,13 @@ def bytes_on_disk(rows: int) -> measure.Figures:
             Request(url, meta={"depth": 4}, headers={"Referer": "https://www.shop.example/"}), None
         )
         id_, tag = changes.number_of(url.encode()), f'E"{sha256(url.encode()).hexdigest()[:16]}"'
-        return changes.PageRow(id_, 1, changes.PageState.ANSWERED, 10_000, id_, True, changes.packed(stored), tag)
+        digest = id_ % 2**48
+        return changes.PageRow(id_, 1, changes.PageState.ANSWERED, 10_000, digest, True, changes.packed(stored), tag)
 
     def item(number: int) -> changes.ItemRow:
         key = f'["SKU-{number:08}"]'
         id_ = changes.number_of(key.encode())
-        return changes.ItemRow(id_, id_ ^ number, 1, 5, id_.to_bytes(8, "big", signed=True), b"", key, None)
+        return changes.ItemRow(id_, id_ ^ number, id_ % 2**48, 1, 5, key)
 
     sizes = []
     with TemporaryDirectory() as directory:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, show, utc, write
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.job.changes import Change
-from scrapy_bloom.job.cycles import last_cycles, told_in
+from scrapy_bloom.job.changes import Change, last_cycles, reported_items
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.inspect import files_of
 
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     began = {cycle["number"]: cycle["began"] for cycle in cycles}
     name = options.change.name.lower()
     with closing(Database(files_of(options.directory)[1], read_only=True)) as database:
-        for item in told_in(database, cycles[0]["number"], options.change):
+        for item in reported_items(database, cycles[0]["number"], options.change):
             row = {"change": name, "url": item.url, "key": item.label, "last_seen": began.get(item.cycle)}
             write([json.dumps(row)])
     return OK

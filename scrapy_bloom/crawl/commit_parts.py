@@ -90,7 +90,7 @@ class CommitParts(PageEffects):
         self._failed.clear()
         self._progress.prepare_commit(batch, self._store)
         if self._changes is not None:
-            batch.changes = self._changes.rows()
+            batch.changes = self._changes.core.rows()
 
     def written(self) -> None:
         """Append to the feeds what the transaction that is written notes of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import pickle
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 from itemadapter import ItemAdapter
 from scrapy import signals
+from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
@@ -22,7 +22,7 @@ from scrapy_bloom.crawl.in_progress import ITEM
 from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.frontier.serialize import MARK, OF_THE_LAST_TRY
-from scrapy_bloom.job.changes import DIGEST_BYTES, SWEPT_AT_ONCE
+from scrapy_bloom.job.changes import SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:
@@ -35,48 +35,39 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.job.changes import Rows
     from scrapy_bloom.job.store import JobStore
     from scrapy_bloom.settings import ChangesOptions
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
-_encoder = ScrapyJSONEncoder()
 _NOT_OF_THE_PAGE = {*OF_THE_LAST_TRY, "is_start_request", "download_timeout", "download_slot", "redirect_times"}
-"""Keys of ``meta`` that say how a request was made, and not what its page is."""
+"""Keys of ``meta`` that tell how a request was made, and not what its page is."""
 _HEADERS = {"E": "If-None-Match", "M": "If-Modified-Since"}
-_CONDITIONAL = ("If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "If-Range", "Range")
+_CONDITIONAL = {b"If-None-Match", b"If-Modified-Since", b"If-Match", b"If-Unmodified-Since", b"If-Range", b"Range"}
 
 
-def canonical(value: Any) -> Any:
-    """Return *value* as lists, texts and numbers that JSON writes in one way only.
+class _Encoder(ScrapyJSONEncoder):
+    """Scrapy's JSON, in which equal sets are equal, and which also holds the bytes of requests."""
 
-    Raises:
-        TypeError: It is of a type that Scrapy's JSON exporter does not take.
+    def default(self, o: Any) -> Any:
+        if isinstance(o, (set, frozenset)):
+            return {"set": sorted(map(self.encode, o))}
+        return {"bytes": o.hex()} if isinstance(o, bytes) else super().default(o)
 
+
+_encode = _Encoder(sort_keys=True).encode
+
+
+def digest_of(*values: Any) -> int:
+    """Return a digest of *values* as JSON, of 48 bits: of 28 million cycles with 10 million changes, one misses one.
+
+    Raises TypeError if JSON cannot hold them.
     """
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if ItemAdapter.is_item(value) and not isinstance(value, dict):
-        value = ItemAdapter(value).asdict()
-    if isinstance(value, dict):
-        return {"dict": sorted(([canonical(key), canonical(of_key)] for key, of_key in value.items()), key=json.dumps)}
-    if isinstance(value, (list, tuple)):
-        return list(map(canonical, value))
-    if isinstance(value, (set, frozenset)):
-        return {"set": sorted(map(canonical, value), key=json.dumps)}
-    return _encoder.default(value)
+    return int.from_bytes(blake2b(_encode(values).encode(), digest_size=6).digest(), "big")
 
 
-def digest_of(*values: Any) -> bytes:
-    """Return a digest of the :func:`canonical` forms of *values*. Raises TypeError if one has none."""
-    return blake2b(json.dumps(list(map(canonical, values))).encode(), digest_size=DIGEST_BYTES).digest()
-
-
-def code_digest(spider: Spider) -> bytes | None:
+def code_digest(spider: Spider) -> int | None:
     """Return a digest of the source of the class of *spider* and its bases outside of Scrapy, and of Scrapy's version.
 
     None, with an INFO, if there is no source.
@@ -96,7 +87,7 @@ def code_digest(spider: Spider) -> bytes | None:
 _LIBRARIES = {"builtins", "scrapy"}
 
 
-def request_digest(stored: bytes, code: bytes | None, ignored: Collection[str]) -> int | None:
+def request_digest(stored: bytes, code: int | None, ignored: Collection[str]) -> int | None:
     """Return a digest of the *stored* request and of the *code* that processes its page; None if one has none.
 
     It leaves out the keys *ignored* of ``meta`` and the Referer, which depend on which of many links came first.
@@ -105,9 +96,10 @@ def request_digest(stored: bytes, code: bytes | None, ignored: Collection[str]) 
     for name in (MARK, "dont_filter", "priority"):
         attributes.pop(name, None)
     attributes["meta"] = {key: value for key, value in attributes.get("meta", {}).items() if key not in ignored}
-    attributes.get("headers", {}).pop(b"Referer", None)
+    headers = attributes.pop("headers", {})
+    headers.pop(b"Referer", None)
     try:
-        return None if code is None else int.from_bytes(digest_of(attributes, code), "big", signed=True)
+        return None if code is None else digest_of(attributes, sorted(headers.items()), code)
     except (TypeError, ValueError, RecursionError):  # of values in meta
         return None
 
@@ -135,7 +127,7 @@ def schemes_of_scrapy(settings: BaseSettings) -> set[str]:
 def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
     """Return whether *request* may have a validator: a plain GET of one of *schemes*."""
     is_plain = request.method == "GET" and not request.meta.get("bloom_refetch")
-    return is_plain and not any(map(request.headers.get, _CONDITIONAL)) and urlparse_cached(request).scheme in schemes
+    return is_plain and _CONDITIONAL.isdisjoint(request.headers) and urlparse_cached(request).scheme in schemes
 
 
 class SpiderChanges:
@@ -154,9 +146,10 @@ class SpiderChanges:
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
         self._crawler, self._spider, self._stats, self._store = crawler, spider, stats, store
         self._of_request = fingerprints.of_request
-        code = digest_of(options.code) if options.code else code_digest(spider)
-        self._changes = Changes(store.database, store.state.cycle, options, code, self._count)
-        self._swept = self._changes.sweep()
+        self._options, self._code = options, digest_of(options.code) if options.code else code_digest(spider)
+        self.core = Changes(store.database, store.state.cycle, self._count)
+        self._swept = self.core.sweep()
+        self._spider_argument = [spider] if scrapy.version_info < (2, 14) else []
         self._schemes = schemes_of_scrapy(crawler.settings)
         has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
         self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
@@ -169,12 +162,13 @@ class SpiderChanges:
         """Return what is known of *page*."""
         if page.changes is None:
             request, stored = page.request, page.body
-            digest = None if stored is None else request_digest(stored, self._changes.code, self._ignored)
-            is_filtered = stored is not None and not request.dont_filter
-            body = stored or pickle.dumps({"url": request.url})
-            page.changes = self._changes.page(self._fingerprint(request), digest, body, is_filtered=is_filtered)
-            is_again = self._store.is_resumed and bool(request.meta.get("is_start_request"))
-            page.changes.is_again = is_again and self._changes.is_of_this_cycle(page.changes)
+            page.changes = self.core.page(
+                self._fingerprint(request),
+                None if stored is None else request_digest(stored, self._code, self._ignored),
+                stored or pickle.dumps({"url": request.url}),
+                is_filtered=stored is not None and not request.dont_filter,
+                is_resumed_start=self._store.is_resumed and bool(request.meta.get("is_start_request")),
+            )
         known: PageChanges = page.changes
         return known
 
@@ -201,15 +195,15 @@ class SpiderChanges:
 
     def _compared(self, page: Page, item: Any) -> GivenItem | None:
         """Return what *item* changes, and set the field that says so; None if it is the same."""
-        options, kind, adapter = self._changes.options, type(item).__qualname__, ItemAdapter(item)
+        options, kind, adapter = self._options, type(item).__qualname__, ItemAdapter(item)
         ignored = {*options.ignore, options.field}
         digest = digest_of({name: value for name, value in adapter.items() if name not in ignored})
         has_key = bool(options.key) and all(name in adapter for name in options.key)
-        key = json.dumps([canonical(adapter[name]) for name in options.key]) if has_key else None
-        given = self._changes.compare(self.of(page), kind, digest, key)
+        key = _encode([adapter[name] for name in options.key]) if has_key else None
+        given = self.core.compare(self.of(page), kind, digest, key)
         if given is not None and (isinstance(item, dict) or options.field in adapter.field_names()) and options.field:
             with suppress(Exception):  # it is frozen
-                adapter[options.field] = given.change
+                adapter[options.field] = given.change.name.lower()
         return given
 
     def _lost_item(self) -> None:
@@ -226,7 +220,7 @@ class SpiderChanges:
     def ask(self, page: Page, request: Request) -> None:
         """Give *request*, which asks for *page*, a validator, if the page need not be answered in full."""
         known = self.of(page)
-        validator = self._changes.validator(known)
+        validator = self.core.validator(known)
         if validator and may_be_conditional(request, self._schemes):
             request.headers[_HEADERS[validator[0]]] = validator[1:]
             known.is_conditional = True
@@ -244,9 +238,11 @@ class SpiderChanges:
             for name in _HEADERS.values():
                 request.headers.pop(name, None)
             known.is_not_modified = response is not None and response.status == 304
-        if known.is_not_modified:
-            self._count("not_modified")
-            raise NotModified
+            if known.is_not_modified and response is not None:
+                self._count("not_modified")
+                if (cookies := self._crawler.get_downloader_middleware(CookiesMiddleware)) is not None:
+                    cookies.process_response(request, response, *self._spider_argument)
+                raise NotModified
         if response is not None and not {"dataloss", "partial"} & set(response.flags):
             known.status, known.size, known.validator = response.status, len(response.body), validator_of(response)
 
@@ -255,11 +251,7 @@ class SpiderChanges:
     def take(self, page: Page) -> None:
         """Take what is known of *page*, which is committed next."""
         is_answered = page.result.outcome is Outcome.ANSWERED
-        self._changes.take(self.of(page), is_answered=is_answered)
-
-    def rows(self) -> Rows:
-        """Return the rows of pages and items that the commit that begins writes."""
-        return self._changes.rows()
+        self.core.take(self.of(page), is_answered=is_answered)
 
     def sweep(self) -> bool:
         """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""
@@ -277,8 +269,8 @@ class SpiderChanges:
 
     def end(self) -> None:
         """End the cycle, in which nothing is pending; set the stats, and report what is gone."""
-        for name, figure in self._changes.end().items():
-            if name in {"new", "changed", "same", "gone", "unknown", "not_modified"}:
-                self._stats.set_value(f"bloom/changes/{name}", figure)
-        for url, label in self._changes.gone():
-            self._crawler.signals.send_catch_log(item_gone, url=url, label=label)
+        cycle = self.core.end()
+        for name in ("new", "changed", "same", "gone", "unknown", "not_modified"):
+            self._stats.set_value(f"bloom/changes/{name}", getattr(cycle, name))
+        for item in self.core.gone():
+            self._crawler.signals.send_catch_log(item_gone, url=item.url, label=item.label)
