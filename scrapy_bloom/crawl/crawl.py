@@ -38,7 +38,7 @@ from scrapy_bloom.crawl.startup import (
     looks_only,
     repeat,
 )
-from scrapy_bloom.errors import BloomError, SettingsError
+from scrapy_bloom.errors import BloomError, SettingsError, counted
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.job.feed_journal import FeedJournal
@@ -206,10 +206,9 @@ class Crawl:
         opening = Opening(self.crawler, self.settings, fingerprints, setup.filter, setup.scheduler, self.guard)
         if self.jobdir is None:
             return opening.in_memory(self.parts)
-        earlier_feeds = opening.begin_anew(self.jobdir) if self.delta is not None else ()
-        if self.settings.changes:
+        if self.delta is not None or self.settings.changes:
             opening.begin_cycle(self.jobdir)
-        return opening.in_job(self.jobdir, self.parts, earlier_feeds)
+        return opening.in_job(self.jobdir, self.parts)
 
     def close(self, reason: str) -> None:
         """Write what is left, and set the final stats. Closing twice is harmless.
@@ -266,14 +265,21 @@ class Crawl:
             unblock_scrapys_scheduler(self.jobdir)
 
     def _log_end(self, store: MemoryStore) -> None:
-        full, stays = store.frontier.full(), self.jobdir is not None
+        full, stays, left = store.frontier.full(), self.jobdir is not None, 0
         if full:
-            self.progress.left_of_hosts(full, stays=stays)
-        if self.guard is None:
-            return
-        if self.is_given_up():
-            self.stats.set_value("bloom/loop/left", self.guard.log_left(store.frontier.groups(), stays=stays))
-        self.guard.log_aliases(self.settings.url_rules)
+            left = self.progress.left_of_hosts(full, stays=stays)
+        if self.guard is not None:
+            if self.is_given_up():
+                left += (given_up := self.guard.log_left(store.frontier.groups(), stays=stays))
+                self.stats.set_value("bloom/loop/left", given_up)
+            self.guard.log_aliases(self.settings.url_rules)
+        if left and self.job is not None and (self.delta is not None or self.changes is not None):
+            logger.warning(
+                "The job has not ended, since %s are left in it. The next run goes on with these, looks at no other "
+                "page again, and calls nothing gone, unless you raise BLOOM_PAGES_PER_HOST, switch BLOOM_LOOP_GUARD "
+                "off, or take another JOBDIR.",
+                counted(left, "request"),
+            )
 
     # -- a page's way -------------------------------------------------------------------------------------------------
 

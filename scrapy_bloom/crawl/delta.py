@@ -180,14 +180,6 @@ class Delta:
                 "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
                 'dont_filter=True or meta["bloom_refetch"] = True on their requests.'
             )
-        left = sum(self._stats.get_value(f"bloom/{which}/left", 0) for which in ("hosts", "loop"))
-        if left and self._store.commits is not None:
-            logger.warning(
-                "The job has not ended, since %s are left in it. The next delta crawl goes on with these, and looks at "
-                "no list again, unless you raise BLOOM_PAGES_PER_HOST, switch BLOOM_LOOP_GUARD off, or take another "
-                "JOBDIR.",
-                counted(left, "request"),
-            )
 
     def ended(self) -> None:
         """Add what is safe, now that the feeds are stored, and close the files."""

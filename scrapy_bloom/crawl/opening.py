@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_filter
-from scrapy_bloom.filter.lock import is_locked, lock_directory
+from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
+from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.store import JobStore, Owner
 from scrapy_bloom.job.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.frontier.store import PageEffects
-    from scrapy_bloom.job.records import FeedLength
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -73,10 +71,8 @@ class Opening:
     def _share(self) -> Share | None:
         return self.guard.share if self.guard is not None and self.scheduler else None
 
-    def in_job(self, jobdir: Path, parts: PageEffects, earlier_feeds: Sequence[FeedLength]) -> JobStore:
+    def in_job(self, jobdir: Path, parts: PageEffects) -> JobStore:
         """Return the store in *jobdir*, whose commits have these *parts*.
-
-        *earlier_feeds* are the feed files of a job that has ended and was put aside.
 
         Raises:
             BloomError: It is in use, damaged, or would lose pages. Nothing has been changed.
@@ -99,7 +95,7 @@ class Opening:
                 self._take_in(store, jobdir)
             else:
                 self._check_filter_alone(store, jobdir)
-            store.begin(writes_at_once=not self.scheduler, earlier_feeds=earlier_feeds)
+            store.begin(writes_at_once=not self.scheduler)
         except BaseException:
             store.abandon()
             raise
@@ -110,26 +106,8 @@ class Opening:
         spider = self.crawler.spider
         return self.crawler.spidercls.name if spider is None else spider.name
 
-    def begin_anew(self, jobdir: Path) -> Sequence[FeedLength]:
-        """Put a job that has ended aside: its filter knows the lists, which a delta crawl fetches again.
-
-        Return its feed files.
-        """
-        directory = jobdir / DIRECTORY
-        if not (directory / NAME).exists() or is_locked(directory):
-            return ()
-        job = inspect_job(jobdir)
-        state = job.state
-        if state.is_finished and state.spider == self._spider_name:
-            last = directory.with_name(f"{DIRECTORY}.last")
-            shutil.rmtree(last, ignore_errors=True)
-            directory.rename(last)
-            logger.info("The job in %s has ended, and this delta crawl begins anew; it is kept as %s", jobdir, last)
-            return job.feeds
-        return ()
-
     def begin_cycle(self, jobdir: Path) -> None:
-        """Empty the filter of a job with ``BLOOM_CHANGES`` that has ended: each page is looked at again.
+        """Empty the filter of a job that has ended, so that a run with a delta or changes looks at each page again.
 
         Raises:
             BloomError: It is in use, or damaged.

@@ -197,8 +197,11 @@ class Progress:
         if store.unreadable:
             self._stats.set_value("bloom/frontier/unreadable", store.unreadable)
 
-    def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> None:
-        """Count and log how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host; and whether it *stays*."""
+    def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> int:
+        """Count, log and return how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host.
+
+        *stays*: they stay in the queue of a job.
+        """
         most = sorted(left.items(), key=lambda pair: -pair[1])[:HOSTS_SHOWN]
         self._stats.set_value("bloom/hosts/full", len(left))
         self._stats.set_value("bloom/hosts/left", sum(left.values()))
@@ -209,6 +212,7 @@ class Progress:
             "they stay in the queue" if stays else "without a JOBDIR they are lost",
             ", ".join(f"{host} ({waiting:,})" for host, waiting in most),
         )
+        return sum(left.values())
 
     def closing(self) -> None:
         """Set the final stats, and log the sums of the run. Call it before the filter is closed."""

@@ -14,7 +14,6 @@ from scrapy_bloom.job.feedfile import AppendLog, ends_with, newline_of, size_of
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterable
 
     from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import FeedLength
@@ -35,10 +34,8 @@ class NotedFeeds:
         self.jobdir = database.path.parent.parent.resolve()
         """The directory that a crawl is given."""
 
-    def repair(self, earlier: Iterable[FeedLength] = ()) -> list[FeedLength]:
+    def repair(self) -> list[FeedLength]:
         """Complete the files of a run that was killed, and return the notes of all, without bytes.
-
-        *earlier* are notes of a job that has ended and was put aside.
 
         Raises:
             UnusableError: A file lacks items of the last commit, and cannot be written.
@@ -57,7 +54,6 @@ class NotedFeeds:
                     advice="It lacks items of the job's last commit. Make it writable, and start again.",
                 ) from error
             self.notes.append(feed._replace(length=feed.size, data=b""))
-        self.notes += [feed._replace(length=feed.size, data=b"", cycle=-1) for feed in earlier]
         self.log.write()
         return self.notes
 

@@ -138,10 +138,8 @@ class JobStore(MemoryStore):
         """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
         return not self.before.is_finished
 
-    def begin(self, *, writes_at_once: bool, earlier_feeds: Sequence[records.FeedLength] = ()) -> None:
+    def begin(self, *, writes_at_once: bool) -> None:
         """Take in the pending requests, and note that a run has begun.
-
-        *earlier_feeds* are the feed files of a job that has ended and was put aside.
 
         With *writes_at_once*, fingerprints go into the filter as they come, because another scheduler keeps their
         requests.
@@ -157,7 +155,7 @@ class JobStore(MemoryStore):
         with _without_garbage_collection():
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
-        self._commits.batch.feeds += self.noted.repair(earlier_feeds)
+        self._commits.batch.feeds += self.noted.repair()
         self.before = self.database.state  # what Scrapy left is taken in
         self._commits.state = replace(
             self.before.next_run(),

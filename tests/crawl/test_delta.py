@@ -78,7 +78,8 @@ def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp
             (home,) = (tmp_path / "delta").iterdir()
             assert main(["forget", "--delta", home.name, str(home.parent)]) == OK
             reset = 0
-        crawl(shop, tmp_path, {**own, "DAYS_LATER": days, "BLOOM_DELTA_RESET": reset})
+        outcome = crawl(shop, tmp_path, {**own, "DAYS_LATER": days, "BLOOM_DELTA_RESET": reset})
+        assert bool(reset) == any("BLOOM_DELTA_RESET" in line for line in outcome.lines("WARNING"))
         fetched.append("/2" in shop.hits)
     assert fetched == [True, False, True, True, True, False]
     assert main(["forget", "--delta", "nobody", str(tmp_path / "delta")]) == USAGE
@@ -236,17 +237,21 @@ def test_start_requests_are_skipped_only_if_they_may_be_filtered(
     assert "bloom_refetch" in caplog.text
 
 
-def test_a_job_that_has_not_ended_looks_at_no_list_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What a full host leaves may be found on pages that are left out, and stays in the job; a WARNING says so."""
-    own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_PAGES_PER_HOST": 1}
-    with opened(tmp_path / "job", own) as engine:
+@pytest.mark.parametrize("setting", ["BLOOM_DELTA", "BLOOM_CHANGES"])
+def test_a_job_that_has_not_ended_looks_at_no_list_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, setting: str
+) -> None:
+    """The requests that a full host leaves stay in the job, and a WARNING says so: its pages are not looked at."""
+    own = {setting: str(tmp_path / "delta") if setting == "BLOOM_DELTA" else True}
+    with opened(tmp_path / "job", {**own, "BLOOM_PAGES_PER_HOST": 1}) as engine:
         engine.push(*map(Request, URLS[:2]))
         assert len(engine.drain()) == 1
-    assert [record.levelname for record in caplog.records if "no list again" in record.getMessage()] == ["WARNING"]
+    logged = [record.levelname for record in caplog.records if "The job has not ended" in record.getMessage()]
+    assert logged == ["WARNING"]
 
 
 def test_the_ended_job_of_another_spider_stays(tmp_path: Path) -> None:
-    """It is not put aside, but refused as by any crawl."""
+    """It is refused as by any crawl."""
 
     class Other(PlainSpider):
         name = "other"
