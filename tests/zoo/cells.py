@@ -4,14 +4,30 @@ plain        Scrapy alone, once more: what differs here, differs by itself
 addon, job   the add-on without and with a job directory
 kill, stop   kill -9, or Ctrl-C, after half of the pages, in the next run after a third, then to the end
 fleet        two workers that share a queue on Redis; in fleet-kill, one of them is killed after half of the pages
+
+``python -m tests.zoo.cells Random7 Poller`` runs two spiders in each mode but those of fleets. A spider takes ``base``,
+the URL of the site. It may have the attributes
+
+    feed, feeds          options as in FEEDS; by the name of the file
+    more_settings        settings for the add-on alone
+    may_repeat           why its items may come again after an interruption
+    hits_vary            why two crawls may ask for different pages
+    failed               how many pages fail for good, straight through
+    new_session, moves   whether the site forgets its sessions, or the directory is moved, between two runs
+    before(directory)    what has happened there before the first run
+    between(directory)   what happens there while nothing runs
+    extra(runs)          lines that the feed holds more than after one undisturbed crawl
+    skip                 modes that do not apply
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,6 +35,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import scrapy
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
@@ -32,6 +50,7 @@ if TYPE_CHECKING:
 
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")
+OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "pages", "links", "feeds", "jobs")]
 INTERRUPTIONS = 2
 PATIENCE = 300.0
 """Seconds after which a run counts as hanging."""
@@ -183,11 +202,17 @@ def problems_of(species: Species, mode: str, outcome: Outcome, plain: Outcome) -
     if mode in {"addon", "job"} and getattr(spider, "failed", None) is not None:
         failed = sum(stats.get("bloom/failed", 0) for stats in outcome.stats)
         problems += [f"{failed} pages count as failed, not {spider.failed}"] if failed != spider.failed else []
-    if mode != "plain" and hasattr(spider, "check_log"):
-        problems += spider.check_log(mode, outcome.log)
-    if mode != "plain" and hasattr(spider, "check"):
-        problems += spider.check(mode, outcome)
     return problems
+
+
+def species_in(*modules: str) -> list[Species]:
+    """Return the spiders that *modules* define."""
+    return [
+        Species(module, name)
+        for module in modules
+        for name, kind in vars(importlib.import_module(module)).items()
+        if isinstance(kind, type) and issubclass(kind, scrapy.Spider) and kind.__module__ == module
+    ]
 
 
 def applies(mode: str, species: Species) -> bool:
@@ -243,3 +268,9 @@ def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callab
     hangs = command.code is None
     command.kill()
     return hangs
+
+
+if __name__ == "__main__":
+    own = {species.name: species for species in species_in(*OWN)}
+    for name in sys.argv[1:]:
+        print(compare([own.get(name, Species("tests.zoo.random_spiders", name))], MODES) or f"{name}: well")  # noqa: T201

@@ -1,6 +1,6 @@
 """A small site on loopback that counts what it is asked for.
 
-The address of a page says how it behaves: ``/flaky/7`` is busy every other time, ``/r/busy2/7`` the first two times.
+The address of a page says how it behaves: ``/r/busy2/7`` is busy the first two times.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ class Site:
             return 200, {**HTML, "Set-Cookie": f"sid={self.session}; Path=/"}, "<p>welcome"
         if kind == "private" and f"sid={self.session}" not in cookies:
             return 200, HTML, "<p>please log in"
-        if kind == "flaky" and hit % 2:
-            return 503, HTML, "busy"
         if kind == "task":
             return 200, HTML, f"<h1>{headers.get('x-task', '')}</h1>"
         if kind == "robots.txt":

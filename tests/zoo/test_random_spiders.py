@@ -1,6 +1,6 @@
 """Random spiders get with the add-on what plain Scrapy gives.
 
-Of one that fails, ``python -m tests.zoo.random_spiders 7`` shows the program; ``python -m tests.zoo.runner Random7``
+Of one that fails, ``python -m tests.zoo.random_spiders 7`` shows the program; ``python -m tests.zoo.cells Random7``
 runs it again.
 """
 

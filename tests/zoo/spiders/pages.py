@@ -1,4 +1,4 @@
-"""What a page leads to: requests in memory, unfiltered requests, long callbacks, objects that go on changing."""
+"""What a page leads to: odd values in requests, long callbacks, failures, and what middlewares make of them."""
 
 from __future__ import annotations
 
@@ -8,27 +8,12 @@ import decimal
 from typing import Any
 
 import scrapy
+from scrapy.exceptions import CloseSpider
 
 from tests.zoo.site import ITEMS
-from tests.zoo.spiders import ZooSpider, path_of
+from tests.zoo.spiders import Lists, ZooSpider, path_of
 
-
-class NestedClosures(ZooSpider):
-    """A closure that leads to another closure, and that one to a page that could be written to disk."""
-
-    name = "nested-closures"
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS // 3):
-            yield response.follow(f"/item/{i}", lambda page, i=i: self.second(page, i))
-
-    def second(self, response: Any, i: int) -> Any:
-        yield self.item(response)
-        yield response.follow(f"/more/{i}", lambda page: self.third(page, i))
-
-    def third(self, response: Any, i: int) -> Any:
-        yield self.item(response)
-        yield response.follow(f"/last/{i}", self.parse_item)
+HERE = "tests.zoo.spiders.pages"
 
 
 class PartsOfItem(ZooSpider):
@@ -51,23 +36,13 @@ class PartsOfItem(ZooSpider):
         yield {"page": path_of(response), "day": part["day"], "price": part["price"], "tags": len(part["tags"])}
 
 
-class OddDepth(ZooSpider):
-    """A spider that counts levels in ``meta["depth"]`` for itself, in halves."""
+class OddMeta(ZooSpider):
+    """Meta keys that mean something to others, with values that they would not expect; levels counted in halves."""
 
-    name = "odd-depth"
+    name = "odd-meta"
 
     async def start(self) -> Any:
         yield scrapy.Request(self.base + "/", meta={"depth": 0.5})
-
-    def parse(self, response: Any) -> Any:
-        for i in range(ITEMS):
-            yield response.follow(f"/item/{i}", self.parse_item, meta={"depth": 7.25, "level": [i / 2]})
-
-
-class OddMeta(ZooSpider):
-    """Meta keys that mean something to others, with values that they would not expect."""
-
-    name = "odd-meta"
 
     def parse(self, response: Any) -> Any:
         odd: tuple[Any, ...] = ("x", None, -1, 1.5, [], decimal.Decimal(2))
@@ -76,6 +51,7 @@ class OddMeta(ZooSpider):
                 "retry_note": odd[i % 6],
                 "is_start_request": odd[i % 5],
                 "bloom": odd[i % 4],
+                "depth": 7.25,
                 7: "a number as a key",
             }
             yield response.follow(f"/item/{i}", self.parse_item, meta=meta)
@@ -92,4 +68,69 @@ class Gathering(ZooSpider):
         return [self.item(response), response.follow(f"/more/{number}", self.parse_more)]
 
     async def parse_more(self, response: Any) -> Any:
+        yield self.item(response)
+
+
+class Failing(ZooSpider):
+    """Pages that fail for good, in each way. Errbacks make items of some; with BLOOM_FORGET_FAILED the crawl ends."""
+
+    name = "failing"
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+    custom_settings = {"RETRY_TIMES": 1}
+    failed = 12  # of /shut/ and /dead/; a 404 is an answer
+
+    def parse(self, response: Any) -> Any:
+        for kind in ("shut", "dead", "gone", "item"):
+            for i in range(6):
+                yield response.follow(f"/{kind}/{i}", self.parse_item, errback=self.note if i % 2 else None)
+
+    def note(self, failure: Any) -> Any:
+        yield {"failed": path_of(failure.request), "why": failure.type.__name__}
+
+
+class CloseAtPrice(ZooSpider):
+    """Stops itself at a certain page: what came before that is in the file."""
+
+    name = "close-at-price"
+    custom_settings = {"CONCURRENT_REQUESTS": 1}
+    hits_vary = "the next page may be on its way"
+
+    def parse(self, response: Any) -> Any:
+        yield from [self.item(response), response.follow("/next/0")]
+        if response.url.endswith("/20"):
+            raise CloseSpider("price")
+        yield from response.follow_all(css="a[href*=next]")
+
+
+class Output:
+    """Spider middleware: drops an item, adds an item and a request, and makes an item of an exception."""
+
+    def process_spider_output(self, response: Any, result: Any, spider: Any = None) -> Any:
+        for output in result:
+            if not (isinstance(output, dict) and output["page"].endswith("3")):
+                yield output
+        if "/item/" in response.url:
+            yield {"page": f"beside {path_of(response)}"}
+            yield scrapy.Request(response.url.replace("/item/", "/more/"), callback=spider.parse_more)
+
+    async def process_spider_output_async(self, response: Any, result: Any, spider: Any = None) -> Any:
+        async for output in result:
+            yield output
+
+    def process_spider_exception(self, response: Any, exception: Any, spider: Any = None) -> Any:
+        return [{"page": f"error on {path_of(response)}"}]
+
+
+class Outputs(Lists):
+    """A spider middleware that has its say."""
+
+    name = "outputs"
+    custom_settings = {"SPIDER_MIDDLEWARES": {f"{HERE}.Output": 500}}
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        if response.url.endswith("5"):
+            raise ValueError("as spiders do")
+
+    def parse_more(self, response: Any) -> Any:
         yield self.item(response)
