@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import scrapy
 
 from scrapy_bloom.job import open_pages
-from tests.support.crawls import ADDON, PATIENCE, FollowSpider, Site, crawl, start
 from tests.support.engine import Engine, opened
 
 if TYPE_CHECKING:
@@ -19,53 +15,33 @@ if TYPE_CHECKING:
 
     import pytest
 
-ITEMS = 40
-PAGES: Any = {"/": ["/list"], "/list": [], **{f"/item-{item}": [] for item in range(ITEMS)}}
 
-
-class ListSpider(FollowSpider):
-    """A list gives unfiltered requests, with pauses in between; each of these gives an item.
-
-    Pages are committed in parts after half a second. With the setting STAYS, the list is not done before a kill.
-    """
-
-    @classmethod
-    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Any:
-        open_pages.LONGEST_SECONDS = 0.5
-        return super().from_crawler(crawler, *args, **kwargs)
-
-    async def parse(self, response: Any) -> Any:
-        for request in response.follow_all(css="a", callback=self.parse_list):
-            yield request
-
-    async def parse_list(self, response: Any) -> Any:
-        for item in range(ITEMS):
-            yield scrapy.Request(response.urljoin(f"/item-{item}"), self.parse_item, dont_filter=True)
-            await asyncio.sleep(0.02)
-        while self.settings.getbool("STAYS"):
-            await asyncio.sleep(0.05)
-
-    def parse_item(self, response: Any) -> Any:
-        yield {"item": response.url.rpartition("/")[2]}
-
-
-def test_a_page_in_parts_is_said_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_page_in_parts_is_said_and_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One WARNING says what a kill costs then: items that come twice. None is lost."""
-    feed = tmp_path / "items.jl"
-    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "jsonlines"}}}
-    settings |= {"SPIDER": f"{__name__}.ListSpider", "CONCURRENT_REQUESTS": 4}
-    with Site(PAGES) as site:
-        running = start(site, tmp_path, {**settings, "STAYS": True})
-        until = time.monotonic() + PATIENCE
-        while not (tmp_path / "log").exists() or "come twice" not in (tmp_path / "log").read_text():
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        running.signal(signal.SIGKILL)
-        running.finish()
-        outcome = crawl(site, tmp_path, settings)
-    items = Counter(feed.read_text().splitlines())
-    assert len(items) == ITEMS
-    assert outcome.stats["finish_reason"] == "finished"
+    page, *parts = (scrapy.Request(f"http://a.example/{number}", dont_filter=number > 0) for number in range(9))
+    engine = Engine(tmp_path / "job")
+    fetched = engine.fetch(page)
+    with monkeypatch.context() as patch:
+        patch.setattr(open_pages, "LONGEST_SECONDS", 0.0)
+        for begin in (0, 4):
+            engine.push_from(fetched, *parts[begin : begin + 4])
+            for _ in range(2):
+                part = engine.fetch()
+                engine.give(part, part.url)
+                engine.end(part)
+            engine.commit()
+    assert ["come twice" in message for message in caplog.messages if "in progress for" in message] == [True]
+    given = list(engine.items)
+    with opened(engine.killed(tmp_path / "killed")) as again:
+        while (request := again.start()) is not None:
+            if request.url == page.url:
+                again.push_from(request, *parts)
+            else:
+                again.give(request, request.url)
+            again.end(request)
+        assert Counter(given + again.items) == {part.url: 2 for part in parts}
 
 
 def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
 
+from scrapy_bloom.job import commits
 from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
@@ -285,6 +286,7 @@ def crawl_here(settings: dict[str, Any]) -> None:
     from scrapy.exceptions import ScrapyDeprecationWarning
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
+    commits.COMMIT_SECONDS = 0.1  # tests wait for commits
     directory = Path(settings["CHILD"])
     clock: Any = time.time
     clock.days_later = settings.get("DAYS_LATER", 0)
