@@ -1,4 +1,4 @@
-"""``python -m scrapy_bloom`` and ``scrapy bloom``: exit codes, help, and what reaches a terminal."""
+"""``python -m scrapy_bloom`` and ``scrapy bloom``: exit codes, help, what reaches a terminal; and ``plan``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS, main
+from scrapy_bloom.commands.plan import plan
 from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
 
 if TYPE_CHECKING:
@@ -39,6 +40,26 @@ def test_the_documentation_shows_the_real_plan(capsys: pytest.CaptureFixture[str
     assert main(["plan", "--urls", "1e8"]) == OK
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert f"```text\n{capsys.readouterr().out}```" in page
+
+
+@pytest.mark.parametrize("urls", [10**6, 10**7, 10**9])
+def test_the_right_capacity_takes_least_and_loses_least(urls: int) -> None:
+    """It takes no more memory than the default, a fleet's server somewhat more, and all others many times as much."""
+    default, right, fleet, *others = plan(urls, 1e-6)["ways"]
+    assert right["bytes_in_memory"] <= default["bytes_in_memory"]
+    assert right["bytes_in_memory"] < fleet["bytes_in_memory"] < 2 * right["bytes_in_memory"]
+    assert all((way["bytes_in_memory"] or way["bytes_on_disk"]) > 5 * right["bytes_in_memory"] for way in others)
+    assert right["pages_lost"] <= default["pages_lost"] < urls * 1e-6
+
+
+def test_the_settings_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last lines are Python for ``settings.py``, with the values of the plan."""
+    assert main(["plan", "--urls", "2.5e7", "--error-rate", "1e-4"]) == OK
+    pasted: dict[str, object] = {}
+    for line in re.findall(r"^[A-Z_]+ = .*$", capsys.readouterr().out, re.MULTILINE):
+        exec(line, pasted)
+    assert (pasted["BLOOM_CAPACITY"], pasted["BLOOM_ERROR_RATE"]) == (25_000_000, 1e-4)
+    assert "ADDONS" in pasted
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def known(job: Path) -> set[bytes]:
         return {each for each in FINGERPRINTS if each in chain}
 
 
-@pytest.mark.parametrize("content", [BINARY, TEXT, LIST, gzip.compress(LIST)], ids=["2.19", "2.18", "URLs", "gzip"])
+@pytest.mark.parametrize("content", [BINARY, TEXT, gzip.compress(LIST)], ids=["2.19", "2.18", "list.gz"])
 def test_what_others_have_seen_is_known(tmp_path: Path, content: bytes, answer: Answer) -> None:
     """A requests.seen in either format or a list of URLs makes a filter that knows just those; twice counts once."""
     (tmp_path / "seen").write_bytes(content)
@@ -68,23 +68,24 @@ def test_standard_input_is_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert known(tmp_path) == FINGERPRINTS
 
 
-@pytest.mark.parametrize(("lines", "findings"), [(1, 1), (30, 30), (100, 31)])
-def test_lines_that_are_no_urls_are_findings(tmp_path: Path, answer: Answer, lines: int, findings: int) -> None:
-    """The first 30 are named with their line, and all others are imported."""
-    (tmp_path / "list").write_bytes(b"what?\n" * lines + LIST)
-    code, found = answer("import", tmp_path, tmp_path / "list")
-    assert (code, found["urls"], len(found["findings"])) == (WRONG, 50, findings)
-    assert "line 1" in found["findings"][0]
-
-
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, answer: Answer) -> None:
-    """A file that is not there begins no job; neither that nor something else than a list marks anything as seen."""
-    code, error = answer("import", tmp_path / "job", tmp_path / "nowhere")
-    assert (code, str(tmp_path / "nowhere") in error) == (USAGE, True)
-    assert not (tmp_path / "job").exists()
-    (tmp_path / "other").write_bytes(b"hello\nworld\n")
-    code, error = answer("import", tmp_path / "job", tmp_path / "other")
-    assert (code, str(tmp_path / "other") in error) == (USAGE, True)
+@pytest.mark.parametrize("command", ["import", "seed"])
+def test_what_is_no_url_or_cannot_be_read_is_told(tmp_path: Path, answer: Answer, command: str) -> None:
+    """The first 30 lines that are not URLs are findings with their numbers, and all others are taken in. A file that is
+    not there begins no job; that, a job in use, and what is no list of URLs are one line each."""
+    job, wrong = tmp_path / "job", tmp_path / "wrong"
+    wrong.write_bytes(LIST)
+    assert answer(command, job, wrong, tmp_path / "nowhere")[0] == USAGE
+    assert not job.exists()
+    wrong.write_bytes(b"what?\n" * 100 + LIST)
+    code, found = answer(command, job, wrong)
+    assert (code, found.get("urls", found.get("new")), len(found["findings"])) == (WRONG, 50, 31)
+    assert "line 1:" in found["findings"][0]
+    with open_filter(job / "requests.bloom"):
+        assert answer(command, job, wrong)[0] == USAGE
+    if command == "import":
+        wrong.write_bytes(b"hello\nworld\n")
+        code, error = answer(command, job, wrong)
+        assert (code, str(wrong) in error) == (USAGE, True)
 
 
 def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -> None:

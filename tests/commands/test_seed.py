@@ -14,7 +14,6 @@ import pytest
 from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.locations import made_of_urls
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.inspect import inspect_job
 from tests.commands.conftest import asked_for, fetched
 from tests.fleet.servers import RedisServer
@@ -84,38 +83,15 @@ def test_the_sitemaps_of_an_index_are_read(tmp_path: Path, web: str, answer: Ans
     assert pending(tmp_path / "job") == sorted(URLS)
 
 
-def test_an_index_that_names_itself_ends(tmp_path: Path, answer: Answer) -> None:
-    """However often."""
-    (tmp_path / "index.xml").write_bytes(sitemap(["http://a.example/index.xml"] * 3, "sitemap"))
-    assert answer("seed", tmp_path / "job", tmp_path / "index.xml")[1]["read"] == 0
-
-
 @pytest.mark.parametrize("content", [gzip.compress(LIST)[:-40], sitemap(URLS)[:-60]], ids=["gzip", "sitemap"])
-def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes, answer: Answer) -> None:
-    """What comes before it is in the job."""
+def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes) -> None:
+    """What comes before it is read. An index that names itself ends, however often it does."""
     (tmp_path / "torn").write_bytes(content)
-    code, found = answer("seed", tmp_path / "job", tmp_path / "torn")
-    assert (code, len(found["findings"])) == (WRONG, 1)
-    assert str(tmp_path / "torn") in found["findings"][0]
-    assert set(pending(tmp_path / "job")) <= set(URLS)
-
-
-def test_what_is_no_url_is_a_finding(tmp_path: Path, answer: Answer) -> None:
-    """With its line; of very many only the first."""
-    (tmp_path / "list").write_text("what?\n" * 100 + "\n".join(URLS))
-    code, found = answer("seed", tmp_path / "job", tmp_path / "list")
-    assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 31)
-    assert "line 1:" in found["findings"][0]
-
-
-def test_what_cannot_be_read_begins_nothing(tmp_path: Path, answer: Answer) -> None:
-    """A missing file, a job in use, a job of another spider, and an unknown spider are one line each."""
-    (tmp_path / "list").write_bytes(LIST)
-    assert answer("seed", tmp_path / "job", tmp_path / "list", tmp_path / "nowhere")[0] == USAGE
-    assert not (tmp_path / "job").exists()
-    assert answer("seed", tmp_path / "job", tmp_path / "list", "--spider", "nobody")[0] == USAGE
-    with open_filter(tmp_path / "job" / "requests.bloom"):
-        assert answer("seed", tmp_path / "job", tmp_path / "list")[0] == USAGE
+    (tmp_path / "index.xml").write_bytes(sitemap(["http://a.example/index.xml"] * 3, "sitemap"))
+    findings: list[str] = []
+    assert set(made_of_urls(str(tmp_path / "torn"), str, findings)) <= set(URLS)
+    assert [str(tmp_path / "torn") in finding for finding in findings] == [True]
+    assert not list(made_of_urls(str(tmp_path / "index.xml"), str, []))
 
 
 def test_a_crawl_fetches_the_seeds_by_its_default_callback(
@@ -133,7 +109,8 @@ def test_a_crawl_fetches_the_seeds_by_its_default_callback(
     assert asked_for(site) == set(range(80)) - fetched(left)
     assert len([path for path in site.hits.elements() if path.startswith("/seeded")]) == 9
     assert all(url in items.read_text() for url in urls[-9:])
-    assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "films").returncode == USAGE
+    for spider in ("films", "nobody"):
+        assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", spider).returncode == USAGE
 
 
 def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:

@@ -16,7 +16,7 @@ from scrapy_bloom.filter import directory as directories
 from scrapy_bloom.filter import layerfile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import inspect_directory, reading
+from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import HEADER_BYTES, Header, LayerFile, create
 from scrapy_bloom.filter.lock import lock_directory
@@ -31,15 +31,6 @@ def test_what_is_out_of_range_begins_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="capacity"):
         open_filter(tmp_path / "new", capacity=0)
     assert not any(tmp_path.iterdir())
-
-
-def test_only_layers_of_the_age_are_read(tmp_path: Path) -> None:
-    """A reader without an age sees all; one with an age what the chain would still know."""
-    with open_filter(tmp_path, clock=lambda: time.time() - 100) as chain:
-        chain.add(b"old")
-    for max_age, is_known in ((None, True), (200, True), (60, False)):
-        with reading(tmp_path, max_age) as chain:
-            assert (b"old" in chain) is is_known
 
 
 def test_a_thread_syncs_while_the_crawl_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,20 +115,6 @@ def test_links_beyond_a_limit_are_dropped_and_counted_for_it() -> None:
         assert crawl.stat("dupefilter/filtered") == 0
 
 
-def test_rules_hold_for_links() -> None:
-    """What counts as the same page for requests does so for links."""
-    with opened(BLOOM_URL_RULES=["common"]) as crawl:
-        crawl.see(A)
-        assert UnseenLinkExtractor().extract_links(page_with("a.html?utm_source=x", "a.html")) == []
-
-
-def test_a_rule_that_raises_lets_links_pass() -> None:
-    """As it does for requests, which are let through unchecked."""
-    with opened(BLOOM_URL_RULES=[f"{__name__}.raises_for_a"]) as crawl:
-        crawl.see(B)
-        assert urls_of(UnseenLinkExtractor().extract_links(page_with("a.html", "b.html", "#x"))) == [A, f"{PAGE}#x"]
-
-
 def raises_for_a(url: str) -> str:
     if url.endswith(("/a.html", "/page.html")):
         raise RuntimeError("broken")
@@ -145,20 +131,37 @@ class ByUrl:
         return request.url.encode()
 
 
-def test_a_fingerprint_of_the_users_is_the_one_asked_about() -> None:
-    """A fingerprint() that keeps fragments loses no part of a page to another."""
-    with opened(KeepsFragments) as crawl:
-        crawl.see(PAGE, f"{PAGE}#x", f"{A}#x")
-        found = UnseenLinkExtractor().extract_links(page_with("#x", "#y", "a.html#x", "a.html#y"))
-        assert urls_of(found) == [f"{PAGE}#y", f"{A}#y"]
-
-
-def test_with_a_fingerprinter_of_the_users_all_links_come_out() -> None:
-    """It takes requests only, so nobody can tell which links were seen; none is counted."""
-    with opened(REQUEST_FINGERPRINTER_CLASS=ByUrl) as crawl:
-        crawl.see(A)
-        assert urls_of(UnseenLinkExtractor().extract_links(page_with("a.html", "b.html"))) == [A, B]
-        assert crawl.stat("dupefilter/filtered") == 0
+@pytest.mark.parametrize(
+    ("dupefilter", "settings", "seen", "hrefs", "expected"),
+    [
+        (BloomDupeFilter, {"BLOOM_URL_RULES": ["common"]}, [A], ["a.html?utm_source=x", "a.html"], []),
+        (
+            BloomDupeFilter,
+            {"BLOOM_URL_RULES": [f"{__name__}.raises_for_a"]},
+            [B],
+            ["a.html", "b.html", "#x"],
+            [A, f"{PAGE}#x"],
+        ),
+        (
+            KeepsFragments,
+            {},
+            [PAGE, f"{PAGE}#x", f"{A}#x"],
+            ["#x", "#y", "a.html#x", "a.html#y"],
+            [f"{PAGE}#y", f"{A}#y"],
+        ),
+        (BloomDupeFilter, {"REQUEST_FINGERPRINTER_CLASS": ByUrl}, [A], ["a.html", "b.html"], [A, B]),
+    ],
+    ids=["rules", "a rule that raises", "fingerprint() of a filter", "fingerprinter"],
+)
+def test_what_counts_as_the_same_page_for_requests_does_so_for_links(
+    dupefilter: type[BloomDupeFilter], settings: dict[str, Any], seen: list[str], hrefs: list[str], expected: list[str]
+) -> None:
+    """A rule that raises lets links pass, as it does requests. A fingerprinter of the user's takes requests only, so
+    nobody can tell which links were seen, and none is counted."""
+    with opened(dupefilter, **settings) as crawl:
+        crawl.see(*seen)
+        assert urls_of(UnseenLinkExtractor().extract_links(page_with(*hrefs))) == expected
+        assert crawl.stat("dupefilter/filtered") == len(hrefs) - len(expected)
 
 
 class OnlyB(UnseenLinkExtractor):
