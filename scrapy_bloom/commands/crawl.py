@@ -17,9 +17,10 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from scrapy.crawler import CrawlerRunner
-from scrapy.utils.project import get_project_settings
+from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_bloom.commands.export import named_values, spider_class
+from scrapy_bloom.commands.fingerprinting import settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.lock import lock_directory
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _worker_count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_WORKERS:
-        raise ArgumentTypeError(f"{text!r} is no whole number from 1 to {_MOST_WORKERS}")
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MOST_WORKERS}")
     return int(text)
 
 
@@ -71,12 +72,11 @@ def run(options: argparse.Namespace) -> int:
     """Crawl, print how it ended, and return the exit code."""
     from scrapy_bloom.commands.local_fleet import LocalFleet  # imports redis, which is optional
 
-    typed, arguments = named_values(options.set), named_values(options.arguments)
-    typed |= {"LOG_ENABLED": not options.nolog}
-    typed |= {"LOG_FILE": str(Path(options.logfile).absolute())} if options.logfile else {}
-    typed |= {"LOG_LEVEL": options.loglevel} if options.loglevel else {}
-    settings = get_project_settings()
-    settings.setdict(typed, "cmdline")
+    settings, arguments = settings_of(options).copy(), named_values(options.arguments)
+    log = {"LOG_LEVEL": options.loglevel, "LOG_FILE": options.logfile, "LOG_ENABLED": False if options.nolog else None}
+    given = {**named_values(options.set), **{name: value for name, value in log.items() if value is not None}}
+    settings.setdict(given, "cmdline")
+    typed = {name: settings[name] for name in settings if settings.getpriority(name) == SETTINGS_PRIORITIES["cmdline"]}
     spider_class(CrawlerRunner(settings), options.spider).update_settings(settings)
     if settings.getdict("FEEDS"):
         raise SettingsError(["FEEDS cannot be written by several workers; remove it, and give one file: -o items.jl"])
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         stack.callback(remove_temporary)
         stack.enter_context(lock_directory(directory))
         directory.chmod(0o700)  # the queue holds cookies and headers
-        order = {"spider": options.spider, "arguments": arguments, "settings": typed}
+        order = {"spider": options.spider, "arguments": arguments, "settings": {"LOG_ENABLED": True, **typed}}
         crawl = LocalFleet(settings, directory, options, order)
         stack.callback(crawl.close)
         for number in (signal.SIGINT, signal.SIGTERM):

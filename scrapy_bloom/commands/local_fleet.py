@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import socket
 import subprocess
 import sys
@@ -35,7 +36,7 @@ END_SECONDS = 30.0
 
 
 class _Worker:
-    """One worker, whatever process it is at the moment."""
+    """One worker, in one process after another."""
 
     def __init__(self, directory: Path, order: dict[str, Any]) -> None:
         self.name, self._stats_file = directory.name, directory / "stats.json"
@@ -46,7 +47,7 @@ class _Worker:
         """Items that it has scraped and that are not in the file."""
         directory.mkdir(exist_ok=True)
         self._has_file = bool(order["items"])
-        self._line = json.dumps({**order, "directory": str(directory)}).encode() + b"\n"
+        self._order = json.dumps({**order, "directory": str(directory)}).encode() + b"\n"
         self._process: subprocess.Popen[bytes] | None = None
         self._began = 0.0
 
@@ -54,6 +55,7 @@ class _Worker:
         """Note how its process has ended, if it has, and start another one if need be."""
         if self._process is not None and self._process.poll() is not None:
             self._note_end(self._process.returncode)
+            self.close()
         if self._process is not None or self.reason:
             return
         if not may_start:
@@ -62,12 +64,11 @@ class _Worker:
             self._stats_file.unlink(missing_ok=True)
             command = [sys.executable, "-m", "scrapy_bloom.commands.crawl_worker"]
             # Its own session: Ctrl-C in a terminal reaches it through the pipe, and so once.
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our module
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)  # noqa: S603 - our module
             self._began = time.monotonic()
-            self.say(self._line)
+            self.send(self._order)
 
     def _note_end(self, code: int) -> None:
-        self._let_go()
         stats = {}
         with suppress(OSError, ValueError):  # it was killed, or the disk was full
             stats = json.loads(self._stats_file.read_text(encoding="utf-8"))
@@ -80,28 +81,24 @@ class _Worker:
             self.short_lives = self.short_lives + 1 if time.monotonic() < self._began + SHORT_SECONDS else 0
             logger.warning("%s has died (exit code %d)", self.name, code)
 
-    def say(self, line: bytes) -> None:
-        """Write to its pipe: an order, or any line for Ctrl-C."""
+    def send(self, line: bytes) -> None:
+        """Write *line* to its process: the order, or any other line for Ctrl-C."""
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):  # it has died, which look() will find
+            with suppress(OSError):  # it has died, which look() finds
                 self._process.stdin.write(line)
-                self._process.stdin.flush()
-
-    def _let_go(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
-        self._process = None
 
     def kill(self) -> None:
+        """Kill its process, if it has one."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def close(self) -> None:
-        """End its process, if it has one."""
+        """Kill its process, and let go of it."""
         self.kill()
-        self._let_go()
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = None
 
 
 class LocalFleet:
@@ -140,21 +137,43 @@ class LocalFleet:
         return "finished" if any(worker.reason == "finished" for worker in self._workers) else "stopped"
 
     def run(self) -> None:
-        """Look after server and workers until all of these have ended for good."""
-        next_collection, is_late = 0.0, False
+        """Look after server and workers until these have ended for good, and all items are in the file."""
+        next_collection, deadline, reason = 0.0, math.inf, ""
         self.keeps_items = self._items is not None
-        while not all(worker.reason for worker in self._workers):
+        while True:
             self._look_after_server()
             self._look_after_workers()
-            if self._items is not None and time.monotonic() > next_collection:
-                was_late, is_late = is_late, bool(reason := self._items.collect_all())
-                if is_late and not was_late:
-                    logger.warning("Items wait on the server. %s", reason)
+            have_ended = all(worker.reason for worker in self._workers)
+            if have_ended and deadline == math.inf:
+                self._problem = self._problem or self._problem_of_workers()
+                next_collection, deadline = 0.0, time.monotonic() + END_SECONDS
+            if time.monotonic() > next_collection:
                 next_collection = time.monotonic() + _COLLECT_SECONDS
+                earlier, reason = reason, self._collect(is_last=have_ended)
+                if have_ended and not reason:
+                    return
+                if reason and not earlier:
+                    logger.warning("Items wait on the server, at the end for up to %d s. %s", END_SECONDS, reason)
+            if have_ended and (time.monotonic() > deadline or self._said > 1):
+                break
             time.sleep(_LOOK_SECONDS)
-        self._problem = self._problem or self._problem_of_workers()
-        if self._items is not None:
-            self._collect_the_rest(self._items)
+        self._problem = (
+            f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command "
+            f"again with -s JOBDIR={self.directory.parent}, and they are added"
+        )
+
+    def _collect(self, *, is_last: bool) -> str:
+        """Move the items that the server has into the file; return "", or the reason why that failed."""
+        if self._items is None:
+            return ""
+        reason = self._items.collect_all()
+        if is_last and not reason:
+            try:
+                self._items.close(is_finished=self.outcome == "finished")
+            except UnusableError as error:
+                return str(error)
+            self.keeps_items = False
+        return reason
 
     def _look_after_workers(self) -> None:
         for worker in self._workers:
@@ -165,7 +184,7 @@ class LocalFleet:
         while self._said < self._stops:
             self._said += 1
             for worker in self._workers:
-                worker.kill() if self._said > 2 else worker.say(b"stop\n")
+                worker.kill() if self._said > 2 else worker.send(b"stop\n")
 
     def _problem_of_workers(self) -> str:
         """Return what is wrong with how the workers have ended; "": nothing."""
@@ -176,35 +195,6 @@ class LocalFleet:
         if ends and "finished" not in reasons:
             return f"the workers have ended as {' and '.join(sorted(ends))}; the log says why"
         return ""
-
-    def _collect_the_rest(self, items: FleetItems) -> None:
-        """Move all items that are left into the file, if need be once the server is back."""
-        deadline, has_warned = time.monotonic() + END_SECONDS, False
-        while True:
-            self._look_after_server()
-            reason = items.collect_all()
-            try:
-                if not reason:
-                    items.close(is_finished=self.outcome == "finished")
-                    self.keeps_items = False
-                    return
-            except UnusableError as error:
-                reason = str(error)
-            if time.monotonic() > deadline or self._said > 1:
-                break
-            if not has_warned:
-                has_warned = True
-                logger.warning("The crawl waits up to %d s for its last items. %s", END_SECONDS, reason)
-            self._look_for_stop(time.monotonic() + _COLLECT_SECONDS)
-        self._problem = (
-            f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command "
-            f"again with -s JOBDIR={self.directory.parent}, and they are added"
-        )
-
-    def _look_for_stop(self, until: float) -> None:
-        while time.monotonic() < until and self._said == self._stops:
-            time.sleep(_LOOK_SECONDS)
-        self._said = self._stops
 
     def _look_after_server(self) -> None:
         if self._server is not None and self._server.has_ended():

@@ -31,17 +31,8 @@ class Command(ScrapyCommand):
         parser.add_argument("-h", "--help", dest="wants_help", action="store_true")
 
     def run(self, args: list[str], opts: Namespace) -> None:
-        """Run the command in *args*, which has the options that Scrapy does not know."""
+        """Run the command in *args*, which has the options that Scrapy does not know. It put the others in settings."""
         from scrapy_bloom.commands.command_line import main
 
-        taken = _taken(opts) if args[:1] == ["crawl"] else []
-        typed = [*args, *taken, *(["--help"] if opts.wants_help else [])]
+        typed = [*args, *(["--help"] if opts.wants_help else [])]
         self.exitcode = main(typed, program="scrapy bloom", settings=self.settings)
-
-
-def _taken(opts: Namespace) -> list[str]:
-    """Return the arguments that Scrapy has taken for itself, and that ``crawl`` hands on to its workers."""
-    taken = [word for setting in opts.set for word in ("-s", setting)]
-    for name in ("logfile", "loglevel"):
-        taken += [f"--{name}", getattr(opts, name)] if getattr(opts, name) else []
-    return [*taken, *(["--nolog"] if opts.nolog else [])]

@@ -78,8 +78,8 @@ def _run(project: Path, words: Sequence[str], out: Path, log: Path) -> None:
 class _Forked:
     """What of `subprocess.Popen` the command uses, for ``python -m`` *module* with a pipe as its standard input."""
 
-    def __init__(self, module: str, *, stdin: int, start_new_session: bool) -> None:
-        assert (stdin, start_new_session) == (subprocess.PIPE, True)
+    def __init__(self, module: str, *, stdin: int, bufsize: int, start_new_session: bool) -> None:
+        assert (stdin, bufsize, start_new_session) == (subprocess.PIPE, 0, True)
         read, write = os.pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -90,7 +90,7 @@ class _Forked:
             sys.stdin = os.fdopen(read)
             _exit_after(import_module(module).main)
         os.close(read)
-        self.stdin = os.fdopen(write, "wb")
+        self.stdin = os.fdopen(write, "wb", 0)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
