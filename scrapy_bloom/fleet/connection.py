@@ -11,6 +11,7 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,7 @@ def connect(
             "has_start": options.has_start,
         }
         # With a job directory, it is the same worker after each start there.
-        worker = Worker(*_identity_of(directory), options.ahead, options.per_slot)
+        worker = Worker(_name_of(directory), options.ahead, options.per_slot)
 
         def join() -> Connection:
             with ExitStack() as on_failure:
@@ -139,16 +140,16 @@ def _once_the_server_is_there(join: Callable[[], Connection]) -> Connection:
             time.sleep(AWAY_SECONDS)
 
 
-def _identity_of(directory: Path | None) -> tuple[str, str]:
-    """Return the name of the worker that has locked *directory*, and a text that tells the directory from a copy.
+def _name_of(directory: Path | None) -> str:
+    """Return the name of the worker that has locked *directory*. Two running workers never have the same name.
 
-    Two running workers never have both in common: only one process at a time can lock the file on one kernel.
+    A worker that is started again in *directory* has the same name as before, until the machine is started again. In a
+    copy of the directory it has another name.
     """
     host, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
     if directory is None:
-        return f"{host}:{secrets.token_hex(4)}", ""
-    path, lock = directory / "worker", (directory / LOCK_NAME).stat()
-    if not path.exists():
-        path.write_text(secrets.token_hex(8))
-    kernel = boot.read_text().strip() if boot.exists() else f"{host} {uuid.getnode()}"
-    return f"{host}:{directory.parent} {path.read_text()}", f"{kernel} {lock.st_dev} {lock.st_ino}"
+        return f"{host}:{secrets.token_hex(4)}"
+    lock = (directory / LOCK_NAME).stat()  # only one process at a time can lock it on one kernel
+    kernel = boot.read_text() if boot.exists() else f"{uuid.getnode()}"
+    digest = sha1(f"{kernel} {lock.st_dev} {lock.st_ino}".encode(), usedforsecurity=False).hexdigest()
+    return f"{host}:{directory.parent} {digest[:8]}"

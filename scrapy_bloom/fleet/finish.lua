@@ -8,8 +8,7 @@
 -- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); token of an earlier life whose
 --         lease ran out, or ""; entry if it is of an earlier life, or ""; why it is dead-lettered, or ""; false if it is no
 --         page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to, flat: place (-1:
---         not filtered), probe, items, links that come with it (flat: number of the lane, entry), place of the part that it
---         came from among those of the page, from 0; -1: none
+--         not filtered), probe, items, links that come with it (flat: number of the lane, entry)
 -- ARGV[7] probes to forget
 -- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
 --         requests that robots.txt asks for, and that AutoThrottle has found; 0: none
@@ -74,15 +73,14 @@ for i = 1, #pages, 7 do
         if life ~= '' then key, id, place = find(life, entry) end
         if place then accepted[i] = {key, id, place} end
     end
-    for j = 1, #parts, 5 do has_parts = has_parts or parts[j] >= 0 or #parts[j + 3] > 0 end
+    for j = 1, #parts, 4 do has_parts = has_parts or parts[j] >= 0 or #parts[j + 3] > 0 end
 end
 if new == 0 and not has_parts then allow_when_full() end
 if token ~= '' then call('HSET', CALLS, token, number) end -- fails here if the server is full
 
 local ended, refused, place_of_part = 0, '', 0
--- Takes in a part of page *i*, unless the page is refused, or the part is a request that somebody else has had. Returns
--- whether it is refused.
-local function take_part(i, is_refused, place, probe, items, led_to)
+-- Takes in a part of a page, unless the page is refused, or the part is a request that somebody else has had.
+local function take_part(is_refused, place, probe, items, led_to)
     local is_new = place < 0 or call('SISMEMBER', FILTER .. ':forgotten', probe) == 1 or chain.add(place, probe)
     if is_refused or not is_new then
         refused = refused .. ' ' .. place_of_part
@@ -94,7 +92,6 @@ local function take_part(i, is_refused, place, probe, items, led_to)
         end
     end
     place_of_part = place_of_part + 1
-    return is_refused or not is_new
 end
 
 for i = 1, #pages, 7 do
@@ -108,18 +105,15 @@ for i = 1, #pages, 7 do
         is_refused = call('HDEL', key, id_there) == 0 -- an equal request of this call was there
         if not is_refused then
             ended = ended + 1
-            local slot, score, lost, written = unpack(cmsgpack.unpack(place))
+            local slot, score, _, written = unpack(cmsgpack.unpack(place))
             if key ~= SUSPECTS then count_in_hand(slot, -1) end
-            if why ~= '' then bury(why, id_there, slot, score, lost, written) end
-            if failed ~= '' then list_failed(failed, slot, score, written) end
+            if why ~= '' then list(DEAD, why, slot, score, written) end
+            if failed ~= '' then list(FAILED, failed, slot, score, written) end
             if not is_page then uncount(slot) end
         end
     end
-    local refused_here = {}
-    for j = 1, #parts, 5 do
-        -- Whoever has had the request that an unfiltered one came from has made the unfiltered one, too.
-        local came_from_refused = parts[j] < 0 and refused_here[parts[j + 4]]
-        refused_here[(j - 1) / 5] = take_part(i, is_refused or came_from_refused, unpack(parts, j, j + 3))
+    for j = 1, #parts, 4 do
+        take_part(is_refused, unpack(parts, j, j + 3))
     end
 end
 for i, entries in pairs(queued) do put(lane_of[3 * i - 2], lane_of[3 * i - 1], lane_of[3 * i], entries) end

@@ -19,11 +19,11 @@
 --   ..:in-hand      hash: slot with a share -> how many are in hand
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
---   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, place, last, suspect
+--   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, last, suspect
 --                   *lost* has the tokens of the workers that died with the request in hand, each on a line
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
---   ..:dead         list: {reason, slot, score, entry, time in s, id, lost}
---   ..:failed       list: {reason, slot, score, entry, time in s} of requests that have failed for good
+--   ..:dead         list: {reason, slot, score, entry, time in s}
+--   ..:failed       list: the same, of requests that have failed for good
 --   ..:items:<name> list: items of pages, to be collected, after a line that identifies the entry
 --   ..:forgotten  set: what may be seen once more
 --   ..:estimates    hash: process -> what it knows for the estimate of pages left, in the first shard
@@ -37,6 +37,7 @@ local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
 local RETURNED, REFUSED, NOTHING = STATE .. ':returned', STATE .. ':refused', STATE .. ':nothing'
+local FAILED = STATE .. ':failed'
 local PAUSED, PAUSES, DELAYS = STATE .. ':paused', STATE .. ':pauses', STATE .. ':delays'
 local OWN_DELAYS, SHARES, LIMITS = STATE .. ':own-delays', STATE .. ':shares', STATE .. ':limits'
 local IN_HAND = STATE .. ':in-hand'
@@ -112,17 +113,12 @@ local function count_in_hand(slot, by)
     end
 end
 
--- Dead-letters a request, which does not count as outstanding from then on.
-local function bury(reason, id, slot, score, lost, entry)
-    call('RPUSH', DEAD, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1], id, lost}))
-end
-
 local MOST_FAILED = 100000 -- of a shard that are listed
 
--- Lists a request that has failed for good.
-local function list_failed(reason, slot, score, entry)
-    if call('LLEN', STATE .. ':failed') < MOST_FAILED then
-        call('RPUSH', STATE .. ':failed', cmsgpack.pack({reason, slot, score, entry, call('TIME')[1]}))
+-- Puts a request on a list of those that are not pending any more: they do not count as outstanding from then on.
+local function list(name, reason, slot, score, entry)
+    if name == DEAD or call('LLEN', name) < MOST_FAILED then
+        call('RPUSH', name, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1]}))
     end
 end
 
@@ -146,7 +142,7 @@ local function end_worker(token, is_crash)
         count_in_hand(slot, -1)
         if is_crash then lost = lost .. token .. '\n' end
         if is_crash and crashes(lost) >= CRASH_LIMIT then
-            bury('crashes', pair[1], slot, score, lost, entry)
+            list(DEAD, 'crashes', slot, score, entry)
             buried = buried + 1
         elseif lost ~= '' then -- and still counts as a page
             call('HSET', SUSPECTS, pair[1], cmsgpack.pack({slot, score, lost, entry}))

@@ -41,8 +41,6 @@ class Worker(NamedTuple):
     """Which worker a process is, and how many requests it takes."""
 
     name: str
-    place: str = ""
-    """What tells its directory from a copy; "": it has none."""
     ahead: int = 16
     """Requests that are held ready."""
     per_slot: int = 8
@@ -74,8 +72,8 @@ class LeaseClient:
     The lock guards the outbox and the requests in hand. The outbox keeps the order, so the links of a page
     come before its acknowledgement.
 
-    The next life of the same *worker* takes over at once what this one held when it was killed, if it has the same
-    place. The thread calls *news* when there are requests, or when the end has come.
+    The next life of the same *worker* takes over at once what this one held when it was killed. The thread calls
+    *news* when there are requests, or when the end has come.
     """
 
     def __init__(
@@ -255,7 +253,7 @@ class LeaseClient:
 
     def _join(self) -> None:
         token = secrets.token_hex(8)
-        self._queue.join(token, self._worker.name, place=self._worker.place, last=self._outbox.token)
+        self._queue.join(token, self._worker.name, last=self._outbox.token)
         self._session.next_beat = 0.0
         with self._lock:
             self._shards = Shards(self._queue.shards)

@@ -45,17 +45,19 @@ class Part(NamedTuple):
     """What a page gave that counts only together with its acknowledgement."""
 
     fingerprint: bytes | None = None
-    """Of a request in memory that the page led to: the part counts if nobody else has had that request. None: the page
-    itself, or an unfiltered request."""
+    """Of a request in memory that the page led to: the part counts if nobody else has had that request. None: the part
+    is the page itself."""
     items: bytes = b""
     """Lines for the file of ``scrapy bloom crawl``."""
     links: Sequence[Link] = ()
     """Unfiltered requests."""
     feed_items: Sequence[Any] = ()
     """Items for the feeds of this worker, which are not sent."""
-    came_from: int = -1
-    """Place of the part that led to this one, among those of the page; -1: none. If that part is refused, so is an
-    unfiltered request that it led to."""
+
+    def joined(self, other: Part) -> Part:
+        """Return this part with what *other* has."""
+        links, feed_items = [*self.links, *other.links], [*self.feed_items, *other.feed_items]
+        return self._replace(items=self.items + other.items, links=links, feed_items=feed_items)
 
 
 class Done(NamedTuple):

@@ -201,30 +201,13 @@ class Queue:
     def _probe(self, fingerprint: bytes | None) -> Probe:
         return Probe(-1, b"") if fingerprint is None else probe_of(fingerprint, self._new["seed"])
 
-    def join(self, token: str, name: str, *, place: str = "", last: str = "") -> None:
-        """Join as the worker *name* in its life *token*, and end an earlier life.
+    def join(self, token: str, name: str, *, last: str = "") -> None:
+        """Join as the worker *name* in its life *token*, and end its earlier life.
 
-        Workers with the same *place* cannot run at the same time. *last* is the life before in the same process, which
-        therefore has not crashed.
-
-        Raises:
-            UnusableError: A worker of that name is alive elsewhere.
-
+        *last* is the life before in the same process, which therefore has not crashed.
         """
         for shard in range(self.shards):
-            lease_ends = b""
-            arguments = token, name, place, self._lease(), last, int(self._has_start and not shard)
-            while isinstance(answer := self._step("join", shard, *arguments), bytes):
-                if lease_ends and answer > lease_ends:
-                    raise UnusableError(
-                        f"The worker {name}",
-                        f"runs elsewhere, too, and has its lease {self.where}",
-                        advice="Two workers cannot have copies of one JOBDIR. Begin with an empty one.",
-                    )
-                if not lease_ends:
-                    logger.info("Waiting for the lease of an earlier %s to run out, on another machine perhaps", name)
-                lease_ends = answer
-                time.sleep(min(0.2, self.lease_seconds / 10))
+            answer = self._step("join", shard, token, name, self._lease(), last, int(self._has_start and not shard))
             self._say_what_ended(shard, *answer)
             self._write_rules(shard)
 
@@ -318,7 +301,7 @@ class Queue:
     def _part_row(self, part: Part, lanes: dict[QueueLane, int]) -> Sequence[Any]:
         # On a cluster, the fingerprint may be of another shard.
         links = [value for link in part.links for value in _in_lane(link, lanes)]
-        return (*self._probe(part.fingerprint if self.shards == 1 else None), part.items, links, part.came_from)
+        return (*self._probe(part.fingerprint if self.shards == 1 else None), part.items, links)
 
     def last_call(self, shard: int, token: str) -> tuple[int, list[int]]:
         """Return the number of the last call of :meth:`finish` that the life *token* made, and what it refused."""
@@ -349,8 +332,6 @@ class Queue:
         answer = self._scripts[name](keys=keys, args=[self._chains[shard], token, *arguments])
         if answer in (b"back", b"lease"):
             raise LifeEndedError(went_back=answer == b"back")
-        if answer == b"lost" and self._mend(shard):
-            return self._step(name, shard, token, *arguments)
         if isinstance(answer, bytes) and answer in _GONE:
             raise UnusableError(
                 f"The queue {self.where}",
@@ -359,20 +340,6 @@ class Queue:
                 "is left, or use another BLOOM_REDIS_KEY.",
             )
         return answer
-
-    def _mend(self, shard: int) -> int:
-        """Put the requests of a shard back into its index after a key was lost; return how many entries it lacked."""
-        client, key, mended = self.server.client, self.key(shard), 0
-        for name in client.scan_iter(match=f"{key}:lane:*", count=10_000):
-            score, _, slot = name[len(key) + 6 :].partition(b":")
-            mended += client.zadd(f"{key}:lanes:".encode() + slot, {score: float(score)})
-            if not client.sismember(f"{key}:full", slot):
-                mended += client.zadd(f"{key}:slots", {slot: 0}, nx=True)
-        for name in client.scan_iter(match=f"{key}:held:*", count=10_000):
-            mended += client.zadd(f"{key}:workers", {name[len(key) + 6 :]: 0}, nx=True)  # its lease has run out
-        if mended:
-            logger.warning("The server has lost keys of the queue %s, whose requests were found", self.where)
-        return mended
 
     def _say_what_ended(self, shard: int, returned: int, buried: int) -> None:
         if returned:

@@ -264,16 +264,22 @@ class FleetStore:
         """Note that *page* is done or dropped, and acknowledge what is complete now."""
         sink = Acknowledging([])
         done(page, sink)
-        calls: list[list[tuple[Page, list[Link]]]] = []  # pages with those that are acknowledged together with them
+        calls: list[tuple[Page, list[Part]]] = []  # pages with what is acknowledged together with them
+        place_of: dict[int, int] = {}  # of a page's part in its call, by id() of the page
         for page, links in sink.pages:
-            if page.parent is None or page.parent.is_split:
-                calls.append([])
-            calls[-1].append((page, links))
-        for pages in calls:
-            page, _ = pages[0]
+            part = self._part(page, links)
+            is_first = page.parent is None or page.parent.is_split
+            if is_first:
+                calls.append((page, []))
+            parts = calls[-1][1]
+            if is_first or page.fingerprint is not None:
+                place_of[id(page)] = len(parts)
+                parts.append(part)
+            else:  # an unfiltered request in memory counts if the part counts that led to it
+                place_of[id(page)] = place = place_of[id(page.parent)]
+                parts[place] = parts[place].joined(part)
+        for page, parts in calls:
             ticket = self._tickets.pop(id(page.request), None)
-            places = {id(member): place for place, (member, _) in enumerate(pages)}
-            parts = [self._part(*member)._replace(came_from=places.get(id(member[0].parent), -1)) for member in pages]
             if ticket is not None or any(part != Part() for part in parts):
                 failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
                 self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))

@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Part, QueueLane, Ticket
+from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, QueueLane, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.politeness import Politeness
-from scrapy_bloom.fleet.queue import LifeEndedError, Queue
+from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.frontier.journal import Journal
 from tests.fleet.servers import wait_until
@@ -122,26 +121,6 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
 
 
-def test_a_request_in_two_memories_counts_once_with_what_it_led_to(make: Any) -> None:
-    """The unfiltered request that it led to is refused with it. A filtered one is not: another page may lead there."""
-    queue = make()
-    first, second = Worker(queue, "first"), Worker(queue, "second")
-    first.finish(link("a"), link("b"))
-    refused = []
-    for worker, name in ((first, "a"), (second, "b")):
-        ticket = worker.take(1)
-        parts = [
-            Part(),
-            Part(print_of("shared"), came_from=0),
-            Part(items=b"of an unfiltered one", came_from=1),
-            Part(print_of(f"led to by {name}"), came_from=1),
-        ]
-        worker.number += 1
-        done = Done(*ticket.values(), parts)
-        refused.append(queue.finish(0, worker.token, worker.number, [done]).refused)
-    assert refused == [[], [1, 2]]
-
-
 def test_a_request_that_kills_its_worker_is_dead_lettered(make: Any) -> None:
     """A request in hand at each of several crashes is taken out, and what was in hand beside it is not."""
     queue = make()
@@ -200,24 +179,6 @@ def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
     found: dict[str, Ticket] = {}
     wait_until(lambda: found.update(other.take()) or found, "the server hands out another one")
     assert [name.rstrip("01234") for name in found] == ["narrow"]
-
-
-def test_a_second_worker_of_a_name_ends_with_a_reason(make: Any) -> None:
-    """While the first lives, the second, which is elsewhere, is refused; once it is dead, another takes over."""
-    first, second = make(lease_seconds=3.0), make(lease_seconds=3.0)
-    for queue in (first, second):
-        queue.begin()
-    first.join("first", "name", place="here")
-    with ThreadPoolExecutor(1) as pool:
-        joining = pool.submit(second.join, "second", "name", place="there")
-        while not joining.done():
-            first.take(0, "first", 0, 0)
-            time.sleep(0.05)
-        with pytest.raises(UnusableError, match="elsewhere"):
-            joining.result()
-        pool.submit(second.join, "third", "name", place="there").result(PATIENCE)
-    with pytest.raises(LifeEndedError):
-        first.take(0, "first", 0, 0)
 
 
 def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:

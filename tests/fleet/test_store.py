@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import time
 from fractions import Fraction
@@ -492,11 +493,19 @@ def test_pushed_values_are_what_they_are_for_scrapy_redis(make: Callable[..., Fl
     }
 
 
-def test_a_job_directory_is_one_workers(make: Callable[..., FleetStore], tmp_path: Path) -> None:
-    """Two workers cannot have one job directory: they would take each other's requests."""
-    make(JOBDIR=str(tmp_path))
+def test_a_job_directory_is_one_workers(
+    make: Callable[..., FleetStore], server: RedisServer, tmp_path: Path, capsys: Any
+) -> None:
+    """Two workers cannot have one job directory: they would take each other's requests. A copy is another worker's."""
+    make(JOBDIR=str(tmp_path / "one"))
     with pytest.raises(InUseError):
-        make(JOBDIR=str(tmp_path))
+        make(JOBDIR=str(tmp_path / "one"))
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    store = make(JOBDIR=str(tmp_path / "copy"))
+    push(store, "a")
+    pop(store)
+    assert main(["info", server.url, "bloom:pages", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["workers"]) == 2
 
 
 def test_a_server_that_is_not_there_is_said_before_the_crawl(

@@ -105,7 +105,7 @@ def test_nothing_of_a_refused_page_counts(make: Callable[..., FleetStore], serve
 def test_a_page_in_the_memory_of_two_workers_gives_its_items_once(
     make: Callable[..., FleetStore], server: RedisServer
 ) -> None:
-    """Both may fetch it, and one of them may have had it from the server."""
+    """Both may fetch it, and one of them may have had it from the server. What it is redirected to belongs to it."""
     with LosingProxy(server.port) as proxy:
         one = make(BLOOM_REDIS_URL=proxy.url)
         push(one, "first")
@@ -121,11 +121,15 @@ def test_a_page_in_the_memory_of_two_workers_gives_its_items_once(
             store.push(page("both", meta=LIVE), fingerprint, store.in_flight[id(request)])
             _, live = pop(store)
             give(store, live, "of both")
+            store.push(page("redirected", meta=LIVE, dont_filter=True), None, store.in_flight[id(live)])
             end(store, live)
+            _, redirected = pop(store)
+            give(store, redirected, "of the redirected one")
+            end(store, redirected)
             end(store, request)
         assert crawl(one, other) == []
         one.close()
-    assert items(server) == {"of both": 1}
+    assert items(server) == {"of both": 1, "of the redirected one": 1}
 
 
 def test_one_worker_runs_start_and_another_takes_over(make: Callable[..., FleetStore], server: RedisServer) -> None:
