@@ -497,13 +497,13 @@ def test_a_job_directory_is_one_workers(
     make: Callable[..., FleetStore], server: RedisServer, tmp_path: Path, capsys: Any
 ) -> None:
     """Two workers cannot have one job directory: they would take each other's requests. A copy is another worker's."""
-    make(JOBDIR=str(tmp_path / "one"))
+    one = make(JOBDIR=str(tmp_path / "one"))
     with pytest.raises(InUseError):
         make(JOBDIR=str(tmp_path / "one"))
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
-    store = make(JOBDIR=str(tmp_path / "copy"))
-    push(store, "a")
-    pop(store)
+    other = make(JOBDIR=str(tmp_path / "copy"))
+    push(other, "a")
+    pop(one, other)
     assert main(["info", server.url, "bloom:pages", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["workers"]) == 2
 
