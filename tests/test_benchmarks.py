@@ -25,15 +25,6 @@ SMALL = {
     "estimate": "--seeds 0-0",
     "changes": "--pages 50 --rows 100",
 }
-SLOW = (
-    "request_seen",
-    "memory",
-    "pending",
-    "compare",
-    "fleet",
-    "links",
-    "changes",
-)  # most start a dozen processes each
 
 
 def run_benchmark(*arguments: str) -> str:
@@ -43,9 +34,8 @@ def run_benchmark(*arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in SMALL]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
 def test_every_benchmark_prints_a_table(name: str) -> None:
     """Each benchmark runs through, small, and ends with figures. `--old DIR` adds a row for the package in a folder."""
     said = run_benchmark(name, *SMALL[name].split())

@@ -117,7 +117,10 @@ class FourWays(FollowSpider):
         pass
 
 
-@pytest.mark.parametrize("reactor", ["asyncioreactor.AsyncioSelectorReactor", "selectreactor.SelectReactor"])
+@pytest.mark.parametrize(
+    "reactor",
+    ["asyncioreactor.AsyncioSelectorReactor", pytest.param("selectreactor.SelectReactor", marks=pytest.mark.slow)],
+)
 def test_every_call_knows_its_page(tmp_path: Path, reactor: str) -> None:
     """Callbacks of both kinds, middlewares, pipelines and handlers of signals do, and what these ask the engine for."""
     places = f"{__name__}.Places"

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from scrapy import Request, signals
 from scrapy.exceptions import CloseSpider
 
@@ -44,8 +43,7 @@ class LogsInAndWaits:
             yield request
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path) -> None:
     """Each start URL is fetched once, and what a middleware puts before them in each run."""
     urls = [f"/{number}" for number in range(5)]
     with Site({url: [] for url in (*urls, "/login")}) as site:
@@ -58,7 +56,7 @@ def test_a_list_is_gone_on_with_while_nothing_is_pending(tmp_path: Path, how: si
         }
         running = start(site, tmp_path, settings)
         wait_for_job(tmp_path / "job", has_done_three)
-        running.signal(how)
+        running.signal(signal.SIGKILL)
         running.finish()
         assert site.hits == dict.fromkeys(["/login", "/0", "/1"], 1)
         (tmp_path / "go").touch()

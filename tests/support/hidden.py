@@ -41,7 +41,8 @@ def hide(path: str) -> None:
 
 
 class HideParts:
-    """Hides the part that the setting ``HIDDEN`` names."""
+    """Hides the parts that the setting ``HIDDEN`` names."""
 
     def update_settings(self, settings: BaseSettings) -> None:
-        hide(settings["HIDDEN"])
+        for part in settings.getlist("HIDDEN"):
+            hide(part)
