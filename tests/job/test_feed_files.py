@@ -237,20 +237,6 @@ def test_a_feed_that_cannot_be_written_is_reported_and_costs_no_other(
 # -- overwrite ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_feed_that_overwrites_does_so_before_its_first_item(how: str, ram: Path) -> None:
-    """A resumed job goes on, also if it had given no item before."""
-    (ram / "items.jl").write_text('{"n": -1}\n')
-    run = FeedRun(ram, {"items.jl": {**LINES, "overwrite": True, "store_empty": False}})
-    interrupt(run, how)
-    assert run.items() == numbered(-1)
-    for number in range(2):
-        run = run.next_run()
-        run.give(*numbered(number))
-        interrupt(run, how)
-    assert run.items() == numbered(0, 1)
-
-
 def test_an_empty_file_is_not_kept(ram: Path) -> None:
     """A job that has ended, started again: its file is kept under another name if it has items."""
     run = FeedRun(ram, {"items.jl": {**LINES, "overwrite": True}})

@@ -75,11 +75,11 @@ def test_batches_of_a_new_cycle_begin_with_one(ram: Path) -> None:
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_an_existing_file_is_kept_or_overwritten_once(ram: Path, overwrite: bool) -> None:
     """The first run appends to it or overwrites it, as the feed says; resumed runs go on with it in both cases."""
-    feeds = {"items.jl": {**LINES, "overwrite": overwrite}, "items.csv": {"format": "csv", "overwrite": overwrite}}
+    feeds = {"items.jl": LINES, "items.csv": {"format": "csv"}, "other.csv": {"format": "csv", "fields": ["m", "n"]}}
     (ram / "items.jl").write_text('{"n": -1}\n')
-    (ram / "items.csv").write_text("n\n-1\n")
-    run = FeedRun(ram, feeds)
-    run = run.kill()
+    for name in ("items.csv", "other.csv"):
+        (ram / name).write_text("n\n-1\n")
+    run = FeedRun(ram, {name: {**options, "overwrite": overwrite} for name, options in feeds.items()}).kill()
     assert run.items() == numbered(-1), "nothing was written yet"
     for number in range(3):
         run.give(*numbered(number))
@@ -89,6 +89,7 @@ def test_an_existing_file_is_kept_or_overwritten_once(ram: Path, overwrite: bool
     before, lines = ([], []) if overwrite else ([-1], ["-1", "n"])
     assert run.items() == numbered(*before, 0, 1, 2)
     assert (ram / "items.csv").read_text().split() == ["n", *lines, "0", "1", "2"]
+    assert (ram / "other.csv").read_text().split() == ([] if overwrite else ["n", "-1"]) + ["m,n", ",0", ",1", ",2"]
 
 
 @pytest.mark.parametrize("delta", [False, True])
@@ -151,20 +152,6 @@ def test_a_file_named_by_a_killed_run_gets_its_end(ram: Path) -> None:
     files = sorted(ram.glob("*.json"), key=lambda path: int(path.stem))
     assert [json.loads(path.read_text()) for path in files] == [numbered(0), numbered(1), numbered(2), []]
     assert all(path.read_text().endswith("</items>") for path in ram.glob("*.xml"))
-
-
-def test_a_kill_while_the_spider_closes_leaves_a_job_that_goes_on(ram: Path) -> None:
-    """It does not count as ended, and the array gets one end."""
-    run = FeedRun(ram, {"items.json": {"format": "json"}})
-    run.give(*numbered(0))
-    run.close()
-    run.drop()
-    assert not inspect_job(ram / "job").state.is_finished
-    run = run.next_run()
-    run.give(*numbered(1))
-    run.end()
-    assert json.loads((ram / "items.json").read_text()) == numbered(0, 1)
-    assert inspect_job(ram / "job").state.is_finished
 
 
 def test_a_state_that_is_changed_while_the_spider_closes_is_kept(ram: Path) -> None:

@@ -29,6 +29,7 @@ PAGES, STARTS, AT_ONCE, BATCH = 20, 3, 3, 7
 FEEDS = {
     "items.jl": {"format": "jsonlines"},
     "items.csv": {"format": "csv"},
+    "items.json": {"format": "json"},
     "batch-%(batch_id)d.jl": {"format": "jsonlines", "batch_item_count": BATCH},
 }
 WANTED = Counter((page, item) for page in range(PAGES) for item in range((page * 5 + 3) % 4))
@@ -101,14 +102,16 @@ def items(paths: list[Path]) -> Counter[tuple[int, int]]:
     found: Counter[tuple[int, int]] = Counter()
     for path in paths:
         with path.open(newline="") as file:
-            rows = csv.DictReader(file) if path.suffix == ".csv" else map(json.loads, file)
+            rows = {".csv": csv.DictReader, ".json": json.load, ".jl": lambda lines: map(json.loads, lines)}[
+                path.suffix
+            ](file)
             found.update((int(row["page"]), int(row["item"])) for row in rows)
     return found
 
 
 def check(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Fail unless each item is in each feed once, and the batches are full."""
-    for name in ("items.jl", "items.csv", "batch-*.jl"):
+    for name in ("items.jl", "items.csv", "items.json", "batch-*.jl"):
         assert items(sorted(directory.glob(name))) == WANTED, name
     batches = [len(path.read_text().splitlines()) for path in directory.glob("batch-*")]
     assert sorted(batches) == sorted([BATCH] * (len(batches) - 1) + [WANTED.total() - BATCH * (len(batches) - 1)])

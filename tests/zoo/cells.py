@@ -13,9 +13,8 @@ the URL of the site. It may have the attributes
     may_repeat           why its items may come again after an interruption
     hits_vary            why two crawls may ask for different pages
     failed               how many pages fail for good, straight through
-    new_session, moves   whether the site forgets its sessions, or the directory is moved, between two runs
-    before(directory)    what has happened there before the first run
-    between(directory)   what happens there while nothing runs
+    new_session          whether the site forgets its sessions between two runs
+    between(directory)   what happens in its directory while nothing runs
     extra(runs)          lines that the feed holds more than after one undisturbed crawl
     skip                 modes that do not apply
 """
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")
-OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "pages", "links", "feeds", "jobs")]
+OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "pages", "links", "feeds")]
 INTERRUPTIONS = 2
 PATIENCE = 300.0
 """Seconds after which a run counts as hanging."""
@@ -87,8 +86,6 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") 
         orders = [Order(species, sites[species.name].url, mode) for species in zoo]
         for order in orders:
             (here / order.species.name).mkdir()
-            if hasattr(order.species.load(), "before"):
-                order.species.load().before(here / order.species.name)
         runs, hangs = dict.fromkeys(sites, 0), False
 
         def total() -> int:
@@ -108,8 +105,6 @@ def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") 
                     sites[species.name].session += "1"
                 if hasattr(spider, "between"):  # what happens while nothing runs
                     spider.between(here / species.name)
-            if any(getattr(order.species.load(), "moves", False) for order in orders):
-                here = here.rename(here.with_name(here.name + "-moved"))
             orders = [order for order in orders if not _is_finished(order, here)]
             if not orders:
                 break
@@ -158,9 +153,8 @@ def _outcome(species: Species, site: Site, here: Path, mode: str, hangs: bool, r
         return outcome
     own = feeds_of(spider)
     for name, options in own.items():
-        for path in directory.glob(name.replace("%(name)s", "*")):
-            mark = f"{name}: " if len(own) > 1 else ""
-            outcome.items.update(mark + line for line in lines_of(path, options))
+        mark = f"{name}: " if len(own) > 1 else ""
+        outcome.items.update(mark + line for line in lines_of(directory / name, options))
     if mode == "plain":
         outcome.reference.update(_as_json(lines_of(directory / REFERENCE, {"format": "jsonlines"})))
     return outcome

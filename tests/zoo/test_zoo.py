@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ZOO = {species.name: species for species in species_in(*OWN)}
 IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(6)]
 TEAM = 10
-FAST = ["LoginThenHome", "ItemsOfStart", "Failing", "Outputs", "FirstPageByRule", "TypesAndFiles", "AppendsToOld"]
+FAST = ["LoginThenHome", "ItemsOfStart", "Failing", "Outputs", "FirstPageByRule", "TypesAndFiles", "LinkedFailures"]
 
 
 @pytest.fixture(scope="session")

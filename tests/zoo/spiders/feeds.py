@@ -4,53 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import io
 from typing import Any
 
 import attrs
 import scrapy
-from itemadapter import ItemAdapter
-from scrapy.exporters import JsonLinesItemExporter
 
 from tests.zoo.spiders import ZooSpider, path_of
 
 HERE = "tests.zoo.spiders.feeds"
-
-
-class TwoKindsInCsv(ZooSpider):
-    """Items of two kinds with one CSV: the first item decides its columns."""
-
-    name = "two-kinds"
-    feed = {"format": "csv"}
-
-    def parse(self, response: Any) -> Any:
-        yield {"page": "first", "price": 1}
-        yield from self.follow_items(response)
-
-    def parse_item(self, response: Any) -> Any:
-        yield {"page": path_of(response), "other": 1} if response.url[-1] in "13579" else {"price": 2, "more": "x"}
-
-
-class Wrapped(JsonLinesItemExporter):
-    """An exporter of the user's that buffers what it writes, and counts."""
-
-    def __init__(self, file: Any, **kwargs: Any) -> None:
-        super().__init__(io.BytesIO(), **kwargs)
-        self.target = file
-
-    def export_item(self, item: Any) -> None:
-        super().export_item({**ItemAdapter(item).asdict(), "wrapped": True})
-        self.target.write(self.file.getvalue())
-        self.file.seek(0)
-        self.file.truncate()
-
-
-class OwnLines(ZooSpider):
-    """An exporter that changes items on their way into the file."""
-
-    name = "own-lines"
-    feed = {"format": "jl"}
-    custom_settings = {"FEED_EXPORTERS": {"jl": f"{HERE}.Wrapped"}}
 
 
 class Book(scrapy.Item):

@@ -134,3 +134,20 @@ class Outputs(Lists):
 
     def parse_more(self, response: Any) -> Any:
         yield self.item(response)
+
+
+class LinkedFailures(ZooSpider):
+    """Pages that fail are taken back with BLOOM_FORGET_FAILED, and linked to from everywhere: the crawl still ends."""
+
+    name = "linked-failures"
+    failed = None  # as often as it was followed
+    custom_settings = {"RETRY_TIMES": 0}
+    more_settings = {"BLOOM_FORGET_FAILED": True}
+    hits_vary = "a link to a page that has failed is followed once more"
+
+    def parse(self, response: Any) -> Any:
+        yield from self.follow_items(response)
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        yield from (response.follow(f"/shut/{i}", self.parse_item) for i in range(3))
