@@ -61,7 +61,7 @@ class BloomSettings:
     delta: str | bool | None = None
     """Directory that lists the pages that gave an item in earlier runs, to skip them; True: ``.scrapy/delta``."""
     delta_reset: bool = False
-    """Whether to forget these pages before the crawl. Of earlier versions: the command ``forget`` has ``--delta``."""
+    """Whether to forget these pages before the crawl. Deprecated: the command ``forget`` has ``--delta``."""
     changes: ChangesOptions | Literal[False] = False
     """How items of one cycle are compared with those of the last; False: not at all."""
     pages_per_host: Mapping[str, int | None] | None = None

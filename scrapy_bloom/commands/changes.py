@@ -1,4 +1,4 @@
-"""Says what has changed on a site from one cycle of a job to the next."""
+"""Prints the cycles of a job, or the items that are new, changed or gone in the last one."""
 
 from __future__ import annotations
 

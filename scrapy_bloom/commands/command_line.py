@@ -32,11 +32,11 @@ COMMANDS = {
     "export": ("take a job back to Scrapy's own queue and filter", "jobs/books"),
     "requeue": ("put requests that failed back into the queue", "jobs/books --failed"),
     "forget": ("take URLs back: a later link to them is followed again", "jobs/books https://example.com/"),
-    "changes": ("say what is new, changed or gone since the last cycle", "jobs/books --gone"),
+    "changes": ("show what is new, changed or gone since the last cycle", "jobs/books --gone"),
     "report": ("write one page about a crawl", "jobs/books -o books.html"),
     "crawl": ("run a spider in several processes that share its pending requests", "books --workers 4 -o items.jl"),
 }
-"""What each does, and arguments that make sense, by name."""
+"""Commands by name, each with its description and an example of its arguments."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 def main(
     arguments: Sequence[str] | None = None, *, program: str = "python -m scrapy_bloom", settings: Settings | None = None
 ) -> int:
-    """Run the command in *arguments*, those of the process if None, and return the exit code.
+    """Run the command in *arguments*, or those of the process if None, and return the exit code.
 
     Commands that need the *settings* of a project look for those of the working directory if they are None.
     """
@@ -70,7 +70,7 @@ def main(
         code: int = module.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has closed the pipe. What Python flushes at the end goes nowhere.
+        # The reader of our output, such as `head`, has closed the pipe. Python flushes the rest into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except BloomError as error:

@@ -34,7 +34,7 @@ UNFINISHED = 3  # exit code of a crawl that was stopped, or stopped itself, befo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``crawl``: what ``scrapy crawl`` takes, and how many workers."""
+    """Add the arguments of ``crawl``: the arguments of ``scrapy crawl``, and the number of workers."""
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME=VALUE", "help": "as in Scrapy"}
     parser.add_argument("spider", metavar="SPIDER", help="name of a spider of the project")
     workers = f"processes, from 1 to {_MOST_WORKERS}; by default one for each core"

@@ -1,6 +1,6 @@
 """Takes the pending requests of a job back to Scrapy's own disk queue.
 
-Starts the crawl, without requests, so that spider, queues and settings are those of the crawl.
+Starts the crawl without requests, with its own spider, queues and settings.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings that Scrapy has handed over, or those of the project around the working directory."""
+    """Return the settings that Scrapy has handed over, or the settings of the project around the working directory."""
     return options.settings or get_project_settings()
 
 

@@ -1,6 +1,6 @@
-"""Marks as seen what another crawl has seen, or takes over a crawl of scrapy-redis.
+"""Marks the pages of another crawl as seen, or takes over a crawl of scrapy-redis.
 
-What it adds stays, so it may be interrupted and repeated.
+Added fingerprints stay, so the command may be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _HEAD = 1 << 16
 _FINGERPRINTS = re.compile(rb"\0|(?:[0-9a-fA-F]{2}){8,}\r?$", re.MULTILINE)
-"""What a ``requests.seen`` begins with: the length of a fingerprint in two bytes, or a line in hexadecimal."""
+"""The beginning of a ``requests.seen``: the length of a fingerprint in two bytes, or a line in hexadecimal."""
 
 _ADVICE_ON_SEEN = (
     "A requests.seen does not name the fingerprinter that made it. If this job uses another one, the pages in it are "
@@ -70,9 +70,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def import_into(jobdir: str, sources: Sequence[str], settings: Settings) -> dict[str, Any]:
-    """Add what *sources* hold to the filter of *jobdir*, after beginning a job if there is none.
+    """Add the fingerprints in *sources* to the filter of *jobdir*. Begins a job there if it has none.
 
-    Raises UnusableError or OSError if the job or a source cannot be read. What was added before that stays.
+    Raises UnusableError or OSError if the job or a source cannot be read. Fingerprints that were added before stay.
     """
     check_readable(sources)
     findings: list[str] = []
@@ -81,8 +81,14 @@ def import_into(jobdir: str, sources: Sequence[str], settings: Settings) -> dict
     with job_to_fill(jobdir, settings) as (chain, database, space, of_url):
         database.write(Batch(state=replace(database.state, filter=chain.chain_id, key_space=space)))
         for source in sources:
+            if _is_requests_seen(source):
+                advice[_ADVICE_ON_SEEN] = None
+                fingerprints = tracked(read_fingerprints(Path(source)), f"Reading {source}")
+            else:
+                advice[_ADVICE_ON_URLS] = None
+                fingerprints = made_of_urls(source, of_url, findings)
             read = new = 0
-            for fingerprint in _fingerprints_in(source, of_url, findings, advice):
+            for fingerprint in fingerprints:
                 read, new = read + 1, new + chain.add(fingerprint)
             counts.append({"source": source, "read": read, "new": new})
         summary = {"directory": jobdir, "urls": len(chain), "key_space": dict(space), "sources": counts}
@@ -106,27 +112,21 @@ def job_to_fill(
         yield chain, database, space, of_url
 
 
-def _fingerprints_in(
-    source: str, of_url: Callable[[str], bytes], findings: list[str], advice: dict[str, None]
-) -> Iterator[bytes]:
-    """Yield the fingerprints in *source*; add lines that are not URLs to *findings*, and advice to *advice*."""
-    head = b""
-    if source != "-":
-        with Path(source).open("rb") as file:
-            head = file.read(_HEAD)
+def _is_requests_seen(source: str) -> bool:
+    """Return whether *source* is a ``requests.seen``. Raises UnusableError if it is not a list of URLs either."""
+    if source == "-":
+        return False
+    with Path(source).open("rb") as file:
+        head = file.read(_HEAD)
     is_seen = _FINGERPRINTS.match(head) is not None
-    advice[_ADVICE_ON_SEEN if is_seen else _ADVICE_ON_URLS] = None
-    if is_seen:
-        yield from tracked(read_fingerprints(Path(source)), f"Reading {source}")
-        return
-    if head and b"://" not in head and not head.startswith(b"\x1f\x8b"):
+    if head and not is_seen and b"://" not in head and not head.startswith(b"\x1f\x8b"):
         expected = "URLs, one a line, or a requests.seen of Scrapy's"
         raise UnusableError(source, f"begins with {head[:40]!r}", expected=expected, advice="Nothing was imported.")
-    yield from made_of_urls(source, of_url, findings)
+    return is_seen
 
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:
-    """Take over the crawl of each of the spiders *names*, and yield what it had. All are known, or none is taken."""
+    """Take over the crawls of the spiders *names*, and yield a summary of each. All are known, or none is taken."""
     from scrapy_bloom.components.fleet_requests import FleetRequests
     from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
     from scrapy_bloom.fleet.queue import Queue

@@ -105,7 +105,7 @@ def info(directory: str) -> dict[str, Any]:
 
 
 def _estimate(job: JobInfo, held: int) -> tuple[Estimate, Left | None]:
-    """Return what the last commit noted for the estimate, and the pages left, if it noted anything.
+    """Return the estimate as the last commit noted it, and the pages left, if it noted anything.
 
     *held* requests are pending of hosts that have had their pages.
     """
@@ -158,7 +158,7 @@ def _kinds(job: JobInfo) -> list[dict[str, Any]]:
 
 
 def pending_requests(job: JobInfo, lane: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield what ``Request.to_dict()`` returned for each pending request of *job*, or of one *lane*, that is whole."""
+    """Yield the ``Request.to_dict()`` of each pending request of *job*, or of one *lane*, that is not damaged."""
     lanes = (-(1 << 63), (1 << 63) - 1) if lane is None else (lane, lane)
     with closing(connect(job.directory / DIRECTORY / NAME, read_only=True)) as connection:
         for row in connection.execute("SELECT lane, id, body FROM request WHERE lane BETWEEN ? AND ?", lanes):

@@ -1,4 +1,4 @@
-"""What the queue of a fleet holds, and how its crawl is doing: ``info`` of ``redis://...``."""
+"""Prints the contents of the queue of a fleet, and how its crawl is doing: ``info`` of ``redis://...``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WATCHED = ("done", "pending", "leased", "failed", "dead_lettered")
 
 
 def run_for_fleet(options: argparse.Namespace) -> int:
-    """Print what the queue of a fleet holds, what has failed, or how it is doing until its crawl ends."""
+    """Print the counts of the queue of a fleet, its failed requests, or how its crawl is doing until that ends."""
     with queue_of(options) as queue:
         if options.watch is not None:
             watch(_glances(queue), options)
@@ -42,7 +42,7 @@ def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
 
 
 def counts_of(queue: SharedQueue) -> dict[str, Any]:
-    """Return what the queue holds, and how many pages are left."""
+    """Return the counts of the queue, and how many pages are left."""
     counts, estimate = queue.info(), Estimate()
     for dumped in queue.estimates():
         estimate.add(dumped)

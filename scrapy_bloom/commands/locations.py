@@ -38,7 +38,7 @@ def check_readable(sources: Iterable[str]) -> None:
 
 
 def made_of_urls(source: str, make: Callable[[str], _T], findings: list[str]) -> Iterator[_T]:
-    """Yield what *make* returns for each URL in *source*. If it raises ValueError, the line is not a URL: a finding."""
+    """Call *make* with each URL in *source*, and yield the results. A ValueError becomes a finding: it is not a URL."""
     for url, place in _locations_in(source, findings):
         try:
             made = make(url)
@@ -54,7 +54,7 @@ def _add_finding(findings: list[str], finding: str) -> None:
 
 
 def _locations_in(source: str, findings: list[str], depth: int = 0) -> Iterator[Location]:
-    """Yield the URLs in *source* with their places; add what cannot be read to *findings*.
+    """Yield the URLs in *source* with their places; add a finding for each part that cannot be read.
 
     *source* is a file, ``-`` for standard input, or the web address of a sitemap that an index names. It holds URLs,
     one a line, or a sitemap, also gzipped. A sitemap that an index names is read from the directory of the index if a

@@ -1,4 +1,4 @@
-"""What commands work on: a job directory, or the queue of a fleet on its server."""
+"""Arguments that name a job directory or the queue of a fleet, and the connection to such a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads all of a job, reports everything that is wrong with it at once, and with ``--fix`` saves what is whole."""
+"""Reads a whole job and reports all problems at once. ``--fix`` saves the pending requests that are whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is wrong, and what was repaired."""
+    """Print the problems and the repairs."""
     directory, done = options.directory, list[str]()
     if options.fix and finish_interrupted(directory):
         done.append("A repair that was interrupted is complete now.")
@@ -43,6 +43,6 @@ def run(options: argparse.Namespace) -> int:
             "fetched again."
         )
     elif problems.of_database:
-        findings.append("Restore the job from a backup; or save what is whole of its pending requests with --fix.")
+        findings.append("Restore the job from a backup; or save the pending requests that are whole with --fix.")
     show({"directory": directory, "sound": not findings, "done": done, "findings": findings}, options)
     return WRONG if findings else OK

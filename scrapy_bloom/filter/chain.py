@@ -189,8 +189,8 @@ class ScalableBloomFilter:
     def error_rate(self) -> float:
         """The promised bound on the false-positive probability of the chain, however long the chain gets.
 
-        The rate given on construction. If the chain was begun with another one: the sum of what its layers were
-        designed for and what the present rate leaves for the layers to come.
+        The rate given on construction. If the chain was begun with another rate, it is the sum of the rates that its
+        layers were designed for, and of the share that the present rate leaves for later layers.
         """
         designed = math.fsum(layer.error_rate for layer in self._layers)
         if self._max_age is not None:

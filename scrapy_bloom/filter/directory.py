@@ -41,7 +41,7 @@ FORGOTTEN_NAME = "forgotten"
 _open_chains: WeakKeyDictionary[ScalableBloomFilter, str] = WeakKeyDictionary()
 """Chains in files that this process has opened, and why a forked child must not use them.
 
-A child shares the mapping, so what it adds would look seen to its parent, which never fetches it.
+A child shares the mapping, so its additions would look seen to its parent, which never fetches these pages.
 """
 
 
@@ -191,7 +191,7 @@ class DirectoryStore(LayerStore):
     def sync(self, *, is_last: bool = False) -> None:
         """Write all dirty pages to disk, and mark full layers clean, or all if *is_last*. Any thread may call it."""
         with self._syncing:
-            watermark = self.watermark  # before the bits: what is set meanwhile may not be on disk
+            watermark = self.watermark  # before the bits: later bits may not be on disk
             dirty = [file for file in self._files if not file.header.is_clean]
             for file in dirty:
                 file.fsync()

@@ -39,7 +39,8 @@ class LayerStore:
 
         """
         try:
-            # Private: in a shared mapping, what a forked child adds would look seen to its parent, which would skip it.
+            # Private: in a shared mapping, additions of a forked child would look seen to its parent, which would never
+            # fetch these pages.
             memory = mmap.mmap(-1, spec.nbytes, access=mmap.ACCESS_COPY)
         except (OSError, MemoryError, OverflowError) as error:
             raise UnusableError(

@@ -1,1 +1,1 @@
-"""Which links are dropped before they become requests: those whose page the crawl has seen."""
+"""Drops links to pages that the crawl has seen, before they become requests."""

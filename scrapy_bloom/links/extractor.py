@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _find_hrefs = etree.XPath("//a/@href | //area/@href", smart_strings=False)
 
 _CHANGE_WHAT_IS_A_LINK = {"tags", "attrs", "deny_tags", "deny_attrs", "process_value", "strip", "restrict_text"}
-"""Arguments with which the ``href`` of an ``a`` or ``area`` alone does not tell what link it is."""
+"""With these arguments, the ``href`` of an ``a`` or ``area`` alone does not determine the link."""
 
 
 class UnseenLinkExtractor(LinkExtractor):
@@ -42,9 +42,9 @@ class UnseenLinkExtractor(LinkExtractor):
 
         rules = [Rule(UnseenLinkExtractor(allow="/docs/"), follow=True)]
 
-    The links that come out are those of ``LinkExtractor`` whose requests the duplicate filter would not drop, in the
-    same order and with the same text. None is recorded as seen. What it remembers is kept apart for each crawl and
-    takes some 30 MB at most. With ``tags``, ``attrs``, ``deny_tags``, ``deny_attrs``, ``process_value``,
+    Returns the links of ``LinkExtractor`` whose requests the duplicate filter would not drop, in the same order and
+    with the same text. None is recorded as seen. Its memory is separate for each crawl and takes some 30 MB at most.
+    With ``tags``, ``attrs``, ``deny_tags``, ``deny_attrs``, ``process_value``,
     ``restrict_text`` or ``strip`` it first extracts all links, and then drops those seen.
 
     For links that become plain GET requests to their own URL: see :class:`~scrapy_bloom.UnseenLinks`.

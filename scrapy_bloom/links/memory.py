@@ -54,7 +54,7 @@ class _Place:
 
 
 class LinkMemory:
-    """What is known of the raw links on the pages of one crawl."""
+    """Remembers the raw links on the pages of one crawl."""
 
     def __init__(self, is_wanted: Callable[[str], bool] = lambda _url: True) -> None:
         """Create an empty memory. *is_wanted* returns whether the caller wants the link to a URL."""

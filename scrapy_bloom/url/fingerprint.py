@@ -18,6 +18,6 @@ class Fingerprints:
     of_url: Callable[[str], bytes] | None
     """The same for the plain GET request of a URL; None with a custom fingerprinter, which takes requests only."""
     space: Mapping[str, str]
-    """The key space, which names what made the fingerprints. Crawls with different key spaces cannot share a filter."""
+    """The key space: fingerprinter, rules and w3lib version. Crawls with different key spaces cannot share a filter."""
     ignore_fragments: bool = False
     """True if the fragment of a URL never makes a difference: it is cut off before any rule sees the URL."""

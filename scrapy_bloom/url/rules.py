@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SETTING = "BLOOM_URL_RULES"
 ALLOWED = "a list of rules, presets and import paths"
-"""What the setting takes, in the words of a message."""
+"""The values that the setting takes, for messages."""
 
 
 class _Parts(NamedTuple):
