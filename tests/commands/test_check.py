@@ -101,9 +101,3 @@ def test_a_job_is_asked_as_its_crawl_would(tmp_path: Path, capsys: pytest.Captur
     assert f"{__name__}.ByPath" in capsys.readouterr().err
     import_into(str(tmp_path / "ruled"), [str(listed)], Settings({"BLOOM_URL_RULES": ["tracking_2"]}))
     assert check(str(tmp_path / "ruled"), ["http://a.example/one?x=1"], Settings())[0]["seen"]
-
-
-def test_what_is_no_url_is_refused(left: Path, answer: Answer) -> None:
-    """The message names it."""
-    code, error = answer("check", left, "a.example")
-    assert (code, "'a.example'" in error) == (USAGE, True)

@@ -82,6 +82,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["crawl", "books", "-o", "s3://bucket/items.jl"], "local file"),
         (["crawl", "books", "-o", "a.jl", "-O", "b.jl"], "not allowed with argument -o"),
         (["crawl"], "SPIDER"),
+        (["crawl", "books", "-s", "JOBDIR"], "NAME=VALUE"),
+        (["export", "books", "-s", "JOBDIR"], "NAME=VALUE"),
         (["plan", "--urls", "none"], "argument --urls: none is no"),
         (["plan", "--urls", "0"], "argument --urls: 0 is no"),
         (["plan", "--urls", "1e6", "--error-rate", "1"], "argument --error-rate: 1 is no"),
@@ -162,13 +164,6 @@ def test_no_job_is_one_line_that_names_the_directory(
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n"), str(nowhere) in told.err) == ("", 1, True)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["export", "crawl"])
-def test_an_option_without_a_value_is_one_line(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """As Scrapy says it, and without a traceback."""
-    assert main([name, "books", "-s", "JOBDIR"]) == USAGE
-    assert "NAME=VALUE" in capsys.readouterr().err
 
 
 def test_the_module_runs_as_a_program(tmp_path: Path) -> None:

@@ -119,13 +119,3 @@ def test_a_damaged_layer_is_a_finding(job: Path, answer: Answer) -> None:
     assert code == WRONG
     assert str(path) in found["findings"][0]
     assert found["pending"] > 0
-
-
-def test_a_damaged_database_is_one_line(job: Path, answer: Answer) -> None:
-    """It names the file, and says what to do."""
-    path = job / "requests.bloom" / "job.sqlite"
-    path.write_bytes(b"\0" * 200)
-    code, error = answer("info", job)
-    assert code == 2
-    assert str(path) in error
-    assert "verify --fix" in error

@@ -221,8 +221,11 @@ def test_a_closed_filter_refuses_to_answer(use: Callable[[ScalableBloomFilter], 
     assert len(chain) == 1
 
 
-def test_all_that_is_wrong_is_named_at_once() -> None:
-    """Parameters out of range are one ValueError that names each; the ends of the ranges are fine."""
+def test_all_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
+    """Parameters out of range are one ValueError that names each, before anything is made; the ends are fine."""
+    with pytest.raises(ValueError, match="capacity"):
+        open_filter(tmp_path / "new", capacity=0)
+    assert not any(tmp_path.iterdir())
     with pytest.raises(ValueError, match=r"capacity.*error_rate.*max_age"):
         ScalableBloomFilter(0, 0.6, max_age=0)
     for capacity, error_rate in [(-1, 1e-6), (1e6, 1e-6), (1, 0), (1, 9e-11), (1, math.nan), (1, 1)]:

@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def test_what_is_out_of_range_begins_nothing(tmp_path: Path) -> None:
-    """The arguments are checked before the directory is made."""
-    with pytest.raises(ValueError, match="capacity"):
-        open_filter(tmp_path / "new", capacity=0)
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_thread_syncs_while_the_crawl_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watermark that was set comes out as synced by itself, again and again, while layers fill and follow."""
     number = 0
@@ -187,31 +180,22 @@ def test_a_power_failure_leaves_no_count_that_is_too_low(tmp_path: Path, monkeyp
 
 
 def test_layers_that_follow_one_in_memory_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file behind one that is missing would look like damage, also when there is room again."""
-    with open_filter(tmp_path, 100) as chain:
-        with monkeypatch.context() as patch:
-            patch.setattr(layerfile, "create", failing(OSError(errno.ENOSPC, "No space left on device")))
-            chain.update(map(fingerprint, range(200)))
-        chain.update(map(fingerprint, range(2_000)))
-        assert len(chain.layers) > 3
-    with open_filter(tmp_path, 100) as chain:
-        assert len(chain.layers) == 1
-
-
-def test_the_watermark_stays_when_its_layer_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in the newest file, which stays when all younger layers are in memory."""
+    """A file behind one that is missing would look like damage, also when there is room again. The newest file has the
+    watermark, and stays when it is too old and all younger layers are in memory."""
     now = time.time()
     with open_filter(tmp_path, 100, max_age=100, clock=lambda: now) as chain:
         chain.watermark = 7
         with monkeypatch.context() as patch:
             patch.setattr(layerfile, "create", failing(OSError(errno.ENOSPC, "No space left on device")))
             chain.update(map(fingerprint, range(200)))
-            now += 200
-            chain.add(b"young")
+        chain.update(map(fingerprint, range(2_000)))
+        assert len(chain.layers) > 3
+        now += 200
+        chain.add(b"young")
         assert chain.watermark == 7
         chain.watermark = 8
-    with open_filter(tmp_path, 100, max_age=100, clock=lambda: now) as chain:
-        assert chain.watermark == 8
+    with open_filter(tmp_path, 100, clock=lambda: now) as chain:
+        assert (len(chain.layers), chain.watermark) == (1, 8)
 
 
 def test_a_filter_that_nothing_refers_to_lets_go_of_its_files(tmp_path: Path) -> None:

@@ -24,12 +24,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and 
 
 def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
     """Every fingerprint acknowledged before SIGKILL is known after reopening, those taken back are new, and the
-    watermark is the last that was set, in round after round of growth."""
+    watermark is the last that was set, in round after round of growth. While the process runs, the lock names it."""
     directory, done, random_ = tmp_path / "filter", Done(tmp_path / "done"), random.Random(7)
     for steps in (1, 3, 5, 9, 30, 70):
         with running("add", directory) as process:
             assert process.stdout is not None
             assert process.stdout.read(steps)
+            with pytest.raises(InUseError, match=f"process {process.pid} on {platform.node()}"):
+                open_filter(directory)
+            assert inspect_directory(directory).is_in_use
             moment = done.count + random_.randrange(STEP)
             while done.count < moment and process.poll() is None:
                 pass
@@ -48,17 +51,6 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
             chain.watermark = count  # the next process begins there
     assert done.count > 118 * STEP
     assert len(list(directory.glob("layer-*"))) >= 4, "the chain was to grow"
-
-
-def test_the_lock_names_its_holder_and_falls_with_it(tmp_path: Path) -> None:
-    """A second process is refused with pid and host of the first, and let in once that one is killed."""
-    with running("add", tmp_path / "filter") as process:
-        assert process.stdout is not None
-        assert process.stdout.read(1)
-        with pytest.raises(InUseError, match=f"process {process.pid} on {platform.node()}"):
-            open_filter(tmp_path / "filter")
-        assert inspect_directory(tmp_path / "filter").is_in_use
-    open_filter(tmp_path / "filter").close()
 
 
 def crawl_on_a_full_disk(directory: Path, when: str) -> dict[str, Any]:

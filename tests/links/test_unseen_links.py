@@ -5,7 +5,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from scrapy import Request
 from scrapy.http import HtmlResponse, Response
 from scrapy.link import Link
 from scrapy.selector import SelectorList
@@ -73,15 +72,6 @@ def test_selectors_are_told_by_their_href(crawl: OpenCrawl) -> None:
     assert [element.xpath("string()").get() for element in elements] == ["2", "3", "4"]
     assert [request.url for request in response.follow_all(elements[:-1])] == [B]
     assert crawl.spider.unseen_links(response.css("a::attr(href)"), response).getall() == ["b.html"]
-
-
-def test_a_link_that_is_taken_back_passes_again(crawl: OpenCrawl) -> None:
-    """What was dropped on every page is a link again as soon as its fingerprint is taken back."""
-    crawl.see(A)
-    response = page("")
-    assert crawl.spider.unseen_links(["a.html"], response) == []
-    crawl.filter.forget(Request(A))
-    assert crawl.spider.unseen_links(["a.html"], response) == ["a.html"]
 
 
 def test_with_another_filter_all_links_pass(crawl: OpenCrawl) -> None:
