@@ -7,18 +7,18 @@ import secrets
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.in_hand import InHand
+from scrapy_bloom.fleet.life import Life
 from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
-from scrapy_bloom.fleet.session import TRANSITIONS, SessionEvent, SessionState
-from scrapy_bloom.fleet.shards import Shards
+from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
 
@@ -45,18 +45,6 @@ class Worker(NamedTuple):
     """Requests that are held ready."""
     per_slot: int = 8
     """Requests of a slot in hand from which on others are served before it."""
-
-
-class Session:
-    """The state of the session, and when the thread does what is due, in seconds of time.monotonic()."""
-
-    def __init__(self) -> None:
-        self.state = SessionState.OUTSIDE
-        self.next_look = self.next_beat = 0.0
-        self.deadline = 0.0
-        """When the end of the crawl stops waiting for the server."""
-        self.last_event = time.monotonic()
-        """When a message was last delivered, a request was last taken, or the last warning of silence was logged."""
 
 
 class LeaseClient:
@@ -92,7 +80,6 @@ class LeaseClient:
         # behind the lock
         self._outbox = Outbox(queue, journal or Journal())
         self._in_hand = InHand()
-        self._shards = Shards(queue.shards)
         self.times_back = 0
         """How often the server went back in time."""
         # of the thread
@@ -101,8 +88,7 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._session = Session()
-        self.can_start = can_start
-        """Whether this worker runs start() if nobody else does."""
+        self._can_start = can_start
         self.start_ticket: Ticket | None = None
         """What to acknowledge when start() has run, once this worker is to run it."""
 
@@ -110,6 +96,10 @@ class LeaseClient:
     def paused(self) -> Paused:
         """The slots that are paused, as far as this worker knows."""
         return self._in_hand.paused
+
+    @property
+    def _life(self) -> Life:
+        return self._outbox.life
 
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
@@ -136,7 +126,7 @@ class LeaseClient:
                 self.counts["stale"] += 1
                 return
             self._outbox.put(message, is_root=is_root)
-            self._shards.is_over = False
+            self._life.is_over = False
 
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready and its slot is not paused."""
@@ -146,13 +136,21 @@ class LeaseClient:
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
         with self._lock:
-            return self._in_hand.ready or (not self._shards.is_over)
+            return self._in_hand.ready or (not self._life.is_over)
 
     @property
     def has_delivered_all(self) -> bool:
         """Whether all that was sent is on the server."""
         with self._lock:
             return not self._outbox
+
+    def decline_start(self) -> None:
+        """Leave start() to other workers from now on."""
+        self._can_start = False
+
+    def fail(self, error: Exception) -> None:
+        """Hand out no more requests: the crawl ends because of *error*."""
+        self.failure = error
 
     @property
     def is_open(self) -> bool:
@@ -202,7 +200,7 @@ class LeaseClient:
         return self._session.state is SessionState.OUTSIDE
 
     def _move(self, event: SessionEvent) -> None:
-        before, self._session.state = self._session.state, TRANSITIONS[self._session.state, event]
+        before = self._session.move(event)
         if before is SessionState.AWAY and event is SessionEvent.ANSWERED:
             logger.info("The server %s answers again", self._queue.server.where)
 
@@ -252,17 +250,16 @@ class LeaseClient:
             self.times_back += 1
 
     def _join(self) -> None:
-        token = secrets.token_hex(8)
-        self._queue.join(token, self._worker.name, last=self._outbox.token)
+        life = Life(secrets.token_hex(8), self._queue.shards)
+        self._queue.join(life.token, self._worker.name, last=self._life.token)
         self._session.next_beat = 0.0
         with self._lock:
-            self._shards = Shards(self._queue.shards)
-            self._outbox.begin_life(token)
-            self._in_hand.begin_life(token)
+            self._outbox.begin_life(life)
+            self._in_hand.begin_life(life.token)
         self._move(SessionEvent.JOINED)
 
     def _leave(self) -> None:
-        self._queue.leave(self._outbox.token, self._outbox.answered)
+        self._queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
@@ -270,7 +267,7 @@ class LeaseClient:
         self._outbox.journal.write()
         while self._has_calls():
             call, answer = self._outbox.deliver()
-            self._shards.change(call.shard)
+            self._life.note_change(call.shard)
             self._session.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
@@ -298,11 +295,11 @@ class LeaseClient:
         if is_due:
             self._session.next_beat = now + self._queue.lease_seconds / 3
         self._session.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
-        is_empty = not taken and self._shards.is_nothing_left() if wanted else self._shards.is_over
+        life = self._life
+        is_empty = not taken and life.is_nothing_left() if wanted else life.is_over
         with self._lock:
-            was_over = self._shards.is_over
-            self._shards.is_over = is_empty and not self._outbox
-            has_news = taken or self._shards.is_over != was_over
+            was_over, life.is_over = life.is_over, is_empty and not self._outbox
+        has_news = taken or life.is_over != was_over
         if has_news:
             self._news()
         if taken:
@@ -313,7 +310,7 @@ class LeaseClient:
     def _take_from_shards(self, wanted: int, *, is_due: bool) -> int:
         """Take up to *wanted* requests, and renew the leases if that *is_due*; return how many requests there were."""
         taken = 0
-        for shard in self._shards.in_turn():
+        for shard in self._life.in_turn():
             if is_due or taken < wanted:
                 taken += self._take(shard, max(0, wanted - taken))
         return taken
@@ -339,16 +336,17 @@ class LeaseClient:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         with self._lock:
             later = self._in_hand.slots_with(self._worker.per_slot)
-        newest, number = self._shards.newest[shard], self._outbox.answered[shard]
-        token = self._outbox.token
-        answer = self._queue.take(shard, token, newest, most, later, number=number, can_start=self.can_start)
-        if answer.starts and (self.start_ticket is None or self.start_ticket.token != token):
-            self.start_ticket = Ticket(0, START, "", token)
+        life = self._life
+        known = life.shards[shard]
+        options: dict[str, Any] = {"number": known.answered, "can_start": self._can_start}
+        answer = self._queue.take(shard, life.token, known.newest, most, later, **options)
+        if answer.starts and (self.start_ticket is None or self.start_ticket.token != life.token):
+            self.start_ticket = Ticket(0, START, "", life.token)
             self._news()
-        self._shards.note(shard, answer, has_asked=most > 0)
+        life.note(shard, answer, has_asked=most > 0)
         with self._lock:
             self._in_hand.take(answer.requests)
-        self.counts["left"] = self._shards.left
+        self.counts["left"] = sum(of_shard.left for of_shard in life.shards)
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried
         return len(answer.requests)

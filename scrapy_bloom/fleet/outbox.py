@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrapy_bloom.fleet.life import Life
 from scrapy_bloom.fleet.messages import Done, Message, size_of
 
 if TYPE_CHECKING:
@@ -44,22 +45,16 @@ class Outbox:
         self._messages: deque[Message] = deque()
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._calls: deque[Call] = deque()
-        self.token = ""
-        """The token of the worker's current life, which makes the calls."""
-        self._made: list[int] = []
-        self.answered: list[int] = []
-        """By shard: the number of the last call of this life that was answered."""
-        self._last_pauses: list[int] = []  # by shard: the number of the last pause of which the server has told
+        self.life = Life("", 0)
+        """The worker's current life, which makes the calls."""
 
     def __len__(self) -> int:
         """Return how many messages the server has not taken."""
         return len(self._messages) + sum(len(call.messages) for call in self._calls)
 
-    def begin_life(self, token: str) -> None:
-        """Begin to count: the worker has joined under *token*."""
-        self.token = token
-        self._made, self.answered = [0] * self._queue.shards, [0] * self._queue.shards
-        self._last_pauses = [0] * self._queue.shards
+    def begin_life(self, life: Life) -> None:
+        """Make calls in *life* from now on: the worker has joined."""
+        self.life = life
 
     def settle(self) -> None:
         """Ask the server which calls of a killed run it has carried out, and settle these calls in the journal.
@@ -96,10 +91,11 @@ class Outbox:
             batch.append(self._messages.popleft())
         turns_and_shards = [(self._queue.shards > 1 and isinstance(message, Done), message.shard) for message in batch]
         for turn, shard in sorted(set(turns_and_shards)):
-            self._made[shard] += 1
+            of_life = self.life.shards[shard]
+            of_life.calls += 1
             messages = zip(batch, turns_and_shards, strict=True)
             these = [message for message, turn_and_shard in messages if turn_and_shard == (turn, shard)]
-            self._calls.append(Call(shard, self.token, self._made[shard], these))
+            self._calls.append(Call(shard, self.life.token, of_life.calls, these))
         return True
 
     def deliver(self) -> tuple[Call, Finished]:
@@ -107,11 +103,12 @@ class Outbox:
         call = self._calls[0]
         parts = [part for message in call.messages if isinstance(message, Done) for part in message.parts]
         self.journal.begin(call.name, {index: part.feed_items for index, part in enumerate(parts) if part.feed_items})
-        answer = self._queue.finish(*call, last_pause=self._last_pauses[call.shard])
+        shard = self.life.shards[call.shard]
+        answer = self._queue.finish(*call, last_pause=shard.last_pause)
         self.journal.end(call.name, answer.refused)
-        self._last_pauses[call.shard] = answer.last_pause
-        if call.token == self.token:
-            self.answered[call.shard] = call.number
+        shard.last_pause = answer.last_pause
+        if call.token == self.life.token:
+            shard.answered = call.number
         return call, answer
 
     def delivered(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 
 
 class SessionState(enum.Enum):
@@ -45,3 +46,20 @@ TRANSITIONS = {
     **{(state, event): _S.ENDED for state in (_S.OUTSIDE, _S.ACTIVE, _S.AWAY) for event in (_E.LEFT, _E.LOST)},
 }
 """The next state. A pair that is not here is a fault of ours."""
+
+
+class Session:
+    """The state of a session, and when its thread does what is due, in seconds of time.monotonic()."""
+
+    def __init__(self) -> None:
+        self.state = SessionState.OUTSIDE
+        self.next_look = self.next_beat = 0.0
+        self.deadline = 0.0
+        """When the end of the crawl stops waiting for the server."""
+        self.last_event = time.monotonic()
+        """When a message was last delivered, a request was last taken, or the last warning of silence was logged."""
+
+    def move(self, event: SessionEvent) -> SessionState:
+        """Go to the next state, and return the one before. KeyError if *event* cannot happen in that one."""
+        before, self.state = self.state, TRANSITIONS[self.state, event]
+        return before

@@ -53,7 +53,7 @@ class StartLease:
 
     def decline(self) -> None:
         """Leave start() to others from now on."""
-        self._client.can_start = False
+        self._client.decline_start()
 
     def _ticket(self) -> Ticket:
         ticket = self._client.start_ticket

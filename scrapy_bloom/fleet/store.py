@@ -258,7 +258,7 @@ class FleetStore:
         try:
             self._end(page)
         except Exception as error:  # a feed cannot be written: the page is not acknowledged, and commit() raises this
-            self._client.failure = error
+            self._client.fail(error)
 
     def _end(self, page: Page) -> None:
         """Note that *page* is done or dropped, and acknowledge what is complete now."""
