@@ -5,10 +5,9 @@
 -- ARGV[3] number of this call among the worker's
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); token of an earlier life whose
---         lease ran out, or ""; entry if it is of an earlier life, or ""; why it is dead-lettered, or ""; false if it is no
---         page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to, flat: place (-1:
---         not filtered), probe, items, links that come with it (flat: number of the lane, entry)
+-- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); why it is dead-lettered, or "";
+--         false if it is no page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to,
+--         flat: place (-1: not filtered), probe, items, links that come with it (flat: number of the lane, entry)
 -- ARGV[7] probes to forget
 -- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
 --         requests that robots.txt asks for, and that AutoThrottle has found; 0: none
@@ -43,36 +42,11 @@ for i = 1, #links, 4 do
     if links[i] < 0 or chain.add(links[i], links[i + 1]) then enqueue(links[i + 2], links[i + 3]) end
 end
 
--- Returns where a request is that the worker had in its last life, and that nobody has done since: hash, id, value.
-local function find(life, entry)
-    local keys = {SUSPECTS}
-    for _, other in ipairs(call('ZRANGE', WORKERS, 0, -1)) do keys[#keys + 1] = held(other) end
-    for _, key in ipairs(keys) do
-        local all = call('HGETALL', key)
-        for i = 1, #all, 2 do
-            local _, _, lost, here = unpack(cmsgpack.unpack(all[i + 1]))
-            if here == entry and string.find(lost, life, 1, true) then return key, all[i], all[i + 1] end
-        end
-    end
-end
-
--- Returns whether the worker runs start(), or ran it in an earlier life and nobody else does now.
-local function runs_start(life)
-    local start = call('HGET', STATE, 'start')
-    return start == token or (life ~= '' and start == 'pending')
-end
-
 -- Pages are looked up before anything is written, so that a full server may take those that bring nothing.
-local accepted, has_parts = {}, false
-for i = 1, #pages, 7 do
-    local id, life, entry, _, _, _, parts = unpack(pages, i, i + 6)
-    local key, place = held(token), life == '' and id > 0 and call('HGET', held(token), id)
-    if id == 0 or (id == -1 and runs_start(life)) then
-        accepted[i] = {}
-    elseif id > 0 then
-        if life ~= '' then key, id, place = find(life, entry) end
-        if place then accepted[i] = {key, id, place} end
-    end
+local start, accepted, has_parts = call('HGET', STATE, 'start'), {}, false
+for i = 1, #pages, 5 do
+    local id, parts = pages[i], pages[i + 4]
+    accepted[i] = id == 0 or (id == -1 and start == token) or (id > 0 and call('HGET', held(token), id))
     for j = 1, #parts, 4 do has_parts = has_parts or parts[j] >= 0 or #parts[j + 3] > 0 end
 end
 if new == 0 and not has_parts then allow_when_full() end
@@ -94,23 +68,20 @@ local function take_part(is_refused, place, probe, items, led_to)
     place_of_part = place_of_part + 1
 end
 
-for i = 1, #pages, 7 do
-    local id, _, _, why, is_page, failed, parts = unpack(pages, i, i + 6)
+for i = 1, #pages, 5 do
+    local id, why, is_page, failed, parts = unpack(pages, i, i + 4)
     local is_refused = not accepted[i]
     if id == -1 and not is_refused then
         call('HSET', STATE, 'start', 'done')
         is_refused = call('HINCRBY', STATE, 'starts', 1) > 1 -- an earlier run has given its items
     elseif id > 0 and not is_refused then
-        local key, id_there, place = unpack(accepted[i])
-        is_refused = call('HDEL', key, id_there) == 0 -- an equal request of this call was there
-        if not is_refused then
-            ended = ended + 1
-            local slot, score, _, written = unpack(cmsgpack.unpack(place))
-            if key ~= SUSPECTS then count_in_hand(slot, -1) end
-            if why ~= '' then list(DEAD, why, slot, score, written) end
-            if failed ~= '' then list(FAILED, failed, slot, score, written) end
-            if not is_page then uncount(slot) end
-        end
+        call('HDEL', held(token), id)
+        ended = ended + 1
+        local slot, score, _, entry = unpack(cmsgpack.unpack(accepted[i]))
+        count_in_hand(slot, -1)
+        if why ~= '' then list(DEAD, why, slot, score, entry) end
+        if failed ~= '' then list(FAILED, failed, slot, score, entry) end
+        if not is_page then uncount(slot) end
     end
     for j = 1, #parts, 4 do
         take_part(is_refused, unpack(parts, j, j + 3))

@@ -19,8 +19,8 @@
 --   ..:in-hand      hash: slot with a share -> how many are in hand
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
---   ..:held:<token> hash: id -> {slot, score, lost, entry}     ..:worker:<token>  hash: name, last, suspect
---                   *lost* has the tokens of the workers that died with the request in hand, each on a line
+--   ..:held:<token> hash: id -> {slot, score, crashes, entry}     ..:worker:<token>  hash: name, last, suspect
+--                   *crashes* is how many workers died with the request in hand, or were silent for a lease
 --   ..:suspects     hash: the same, of requests that were in hand when a worker died, and are pending
 --   ..:dead         list: {reason, slot, score, entry, time in s}
 --   ..:failed       list: the same, of requests that have failed for good
@@ -29,15 +29,13 @@
 --   ..:estimates    hash: process -> what it knows for the estimate of pages left, in the first shard
 --   ..:calls        hash: token -> number of its last finish
 --   ..:refused      hash: token -> number of its last finish that refused pages, and their places in it
---   ..:returned   set: tokens that were silent, and not dead
 --
 -- A full server refuses a script at its first write if that may need memory; nothing has been changed then. It carries
 -- a script out that begins by deleting something. So scripts that renew leases or acknowledge pages begin with a DEL.
 local STATE, call = KEYS[1], redis.call
 local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STATE .. ':names', STATE .. ':calls'
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
-local RETURNED, REFUSED, NOTHING = STATE .. ':returned', STATE .. ':refused', STATE .. ':nothing'
-local FAILED = STATE .. ':failed'
+local REFUSED, FAILED, NOTHING = STATE .. ':refused', STATE .. ':failed', STATE .. ':nothing'
 local PAUSED, PAUSES, DELAYS = STATE .. ':paused', STATE .. ':pauses', STATE .. ':delays'
 local OWN_DELAYS, SHARES, LIMITS = STATE .. ':own-delays', STATE .. ':shares', STATE .. ':limits'
 local IN_HAND = STATE .. ':in-hand'
@@ -124,28 +122,21 @@ end
 
 local CRASH_LIMIT = 3 -- a request that was in hand when a worker died, this many times, is dead-lettered
 
--- Returns how many workers have died with a request in hand. One that was silent and came back has not died.
-local function crashes(lost)
-    local count = 0
-    for token in string.gmatch(lost, '[^\n]+') do count = count + 1 - call('SISMEMBER', RETURNED, token) end
-    return count
-end
-
 -- Ends the life of a worker. What it held is pending again, in its old order; after a crash it is suspected of having
--- killed the worker, and buried after several. Returns how many it held, and how many were buried.
+-- killed the worker, and dead-lettered after several. Returns how many it held, and how many were dead-lettered.
 local function end_worker(token, is_crash)
     local all, ids, buried = call('HGETALL', held(token)), {}, 0
     for i = 1, #all, 2 do ids[#ids + 1] = {tonumber(all[i]), all[i + 1]} end
     table.sort(ids, function(a, b) return a[1] > b[1] end)
     for _, pair in ipairs(ids) do
-        local slot, score, lost, entry = unpack(cmsgpack.unpack(pair[2]))
+        local slot, score, crashes, entry = unpack(cmsgpack.unpack(pair[2]))
         count_in_hand(slot, -1)
-        if is_crash then lost = lost .. token .. '\n' end
-        if is_crash and crashes(lost) >= CRASH_LIMIT then
+        if is_crash then crashes = crashes + 1 end
+        if crashes >= CRASH_LIMIT then
             list(DEAD, 'crashes', slot, score, entry)
             buried = buried + 1
-        elseif lost ~= '' then -- and still counts as a page
-            call('HSET', SUSPECTS, pair[1], cmsgpack.pack({slot, score, lost, entry}))
+        elseif crashes > 0 then -- and still counts as a page
+            call('HSET', SUSPECTS, pair[1], cmsgpack.pack({slot, score, crashes, entry}))
         else
             uncount(slot)
             put(slot, score, 'RPUSH', {entry})

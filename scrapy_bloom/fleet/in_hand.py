@@ -15,25 +15,18 @@ if TYPE_CHECKING:
 
 
 class InHand:
-    """The requests in hand of one worker, over all its lives. Whoever uses it in two threads has a lock."""
+    """The requests in hand of one worker. Whoever uses it in two threads has a lock."""
 
     def __init__(self) -> None:
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._tickets: set[Ticket] = set()
-        self._lives: set[str] = set()  # tokens, since the server went back last
         self.paused = Paused()
         """The slots that are paused, as far as this worker knows."""
 
-    def begin_life(self, token: str) -> None:
-        """Note that the worker has joined under *token*."""
-        self._lives.add(token)
-
-    def end_life(self, *, went_back: bool) -> None:
-        """Drop all requests: the lease has run out, or the server *went back* and does not know of any life."""
+    def clear(self) -> None:
+        """Drop all requests: the life of the worker has ended."""
         self._tickets.clear()
         self._ready.clear()
-        if went_back:
-            self._lives.clear()
 
     def take(self, requests: Sequence[tuple[Ticket, bytes]]) -> None:
         """Add *requests*, which are ready."""
@@ -55,9 +48,10 @@ class InHand:
         self.paused.update({slot: time.time() + left for slot, left in seconds.items() if slot in held})
 
     def end(self, ticket: Ticket) -> bool:
-        """Note that the worker is done with *ticket*; return whether the server knows the life that it is of."""
+        """Note that the worker is done with *ticket*; return whether it had it."""
+        was_there = ticket in self._tickets
         self._tickets.discard(ticket)
-        return ticket.token in self._lives
+        return was_there
 
     @property
     def ready(self) -> int:

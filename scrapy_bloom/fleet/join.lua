@@ -9,15 +9,8 @@ local earlier, now = call('HGET', NAMES, name), milliseconds()
 local problem = objection(chain, token, -1)
 if problem and problem ~= 'back' then return problem end
 local returned, buried = 0, 0
-if earlier and earlier ~= last then
-    allow_when_full()
-    returned, buried = end_worker(earlier, true)
-end
 allow_when_full()
-if last ~= '' then -- it is alive, and so has not died
-    end_worker(last, false)
-    call('SADD', RETURNED, last)
-end
+if earlier then returned, buried = end_worker(earlier, earlier ~= last) end
 local start = call('HGET', STATE, 'start')
 if last == '' and call('ZCOUNT', WORKERS, now, '+inf') == 0 then -- a run begins, perhaps under other settings
     call('DEL', OWN_DELAYS, SHARES, LIMITS, IN_HAND)

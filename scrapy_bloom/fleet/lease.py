@@ -53,9 +53,8 @@ class LeaseClient:
     Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.session`. After a :attr:`failure` the
     crawl must end.
 
-    When only the lease has run out, pages of the last life are acknowledged if nobody else has done them. When the
-    server went back in time, they are not: it knows neither their links nor, perhaps, who has them. They are fetched
-    again, and :attr:`times_back` tells the crawl to forget what it knows.
+    When a life has ended, pages in hand are fetched again. If that is because the server went back in time, it does not
+    know their links: they are sent again, and :attr:`times_back` tells the crawl to forget what it knows.
 
     The lock guards the outbox and the requests in hand. The outbox keeps the order, so the links of a page
     come before its acknowledgement.
@@ -122,7 +121,7 @@ class LeaseClient:
         """
         with self._lock:
             ticket = message.ticket if isinstance(message, Done) else None
-            if ticket is not None and not self._in_hand.end(ticket):  # before the server went back
+            if ticket is not None and ticket.id != START and not self._in_hand.end(ticket):  # its life has ended
                 self.counts["stale"] += 1
                 return
             self._outbox.put(message, is_root=is_root)
@@ -209,21 +208,14 @@ class LeaseClient:
         try:
             step()
         except LifeEndedError as ended:
-            if ended.went_back:
-                logger.warning(
-                    "The server %s went back in time: to an older copy of its data, or a replica that had not got all. "
-                    "Pages that this worker has in hand are fetched again, and it sends their links again.",
-                    self._queue.server.where,
-                )
-                self.counts["went_back"] += 1
-                self._move(SessionEvent.WENT_BACK)
-                self._forget_life()
-            else:
-                logger.warning("The lease of this worker has run out, after a long silence. Others fetch what it held.")
-                self.counts["lease_lost"] += 1
-                self._move(SessionEvent.LAPSED)
-                with self._lock:
-                    self._in_hand.end_life(went_back=False)
+            logger.warning("%s. What this worker has in hand is fetched again", ended)
+            self.counts["went_back" if ended.went_back else "lease_lost"] += 1
+            self._move(SessionEvent.LIFE_ENDED)
+            with self._lock:
+                self._in_hand.clear()
+                if ended.went_back:
+                    self._outbox.begin_anew()
+                    self.times_back += 1
             return False
         except (RedisError, *AWAY) as error:
             excuse = excuse_in(error)
@@ -242,20 +234,12 @@ class LeaseClient:
             return False
         return True
 
-    def _forget_life(self) -> None:
-        """Begin as if this worker had just started, with the links that it found."""
-        with self._lock:
-            self._outbox.begin_anew()
-            self._in_hand.end_life(went_back=True)
-            self.times_back += 1
-
     def _join(self) -> None:
         life = Life(secrets.token_hex(8), self._queue.shards)
         self._queue.join(life.token, self._worker.name, last=self._life.token)
         self._session.next_beat = 0.0
         with self._lock:
             self._outbox.begin_life(life)
-            self._in_hand.begin_life(life.token)
         self._move(SessionEvent.JOINED)
 
     def _leave(self) -> None:

@@ -38,7 +38,6 @@ class Ticket(NamedTuple):
     id: int
     slot: str
     token: str = ""
-    entry: bytes = b""
 
 
 class Part(NamedTuple):

@@ -62,8 +62,9 @@ _GONE = {
 class LifeEndedError(Exception):
     """Control flow between this module and the lease client: the life of the worker has ended on the server."""
 
-    def __init__(self, *, went_back: bool) -> None:
-        super().__init__("the server went back in time" if went_back else "the lease has run out")
+    def __init__(self, where: str, *, went_back: bool) -> None:
+        back = "went back in time: to an older copy of its data, or a replica that had not got all"
+        super().__init__(f"The server {where} {back if went_back else 'has not heard of this worker for its lease'}")
         self.went_back = went_back
         """Whether the server does not know what it has answered to this worker; if not, the lease has run out."""
 
@@ -258,7 +259,7 @@ class Queue:
             for slot in full:
                 self.pages.log_full(_text(slot))
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        requests = [(Ticket(shard, id_, _text(slot), token, entry), entry) for id_, slot, entry in rows]
+        requests = [(Ticket(shard, id_, _text(slot), token), entry) for id_, slot, entry in rows]
         return Taken(bool(is_busy), seq, requests, returned, buried, left, bool(starts))
 
     def finish(
@@ -275,21 +276,22 @@ class Queue:
         lanes: dict[QueueLane, int] = {}
         rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Note, SlowDown)}
         for message in messages:
-            rows[type(message)] += self._row(message, token, lanes)
+            rows[type(message)] += self._row(message, lanes)
         flat = *map(for_script, ([*chain.from_iterable(lanes)], *rows.values())), self._sizes, self._max_age
         answer = self._step("finish", shard, token, number, *flat, self.items, last_pause)
         new, refused, paused, last_pause = answer
         seconds = {_text(slot): left / 1000 for slot, left in zip(paused[::2], paused[1::2], strict=True)}
         return Finished(new, list(map(int, refused.split())), seconds, last_pause)
 
-    def _row(self, message: Message, token: str, lanes: dict[QueueLane, int]) -> Sequence[Any]:
-        """Return what the script is told of *message*, of the life *token*; *lanes* numbers the lanes of links."""
+    def _row(self, message: Message, lanes: dict[QueueLane, int]) -> Sequence[Any]:
+        """Return what the script is told of *message*; *lanes* numbers the lanes of links."""
         match message:
             case Link():
                 return (*self._probe(message.fingerprint), *_in_lane(message, lanes))
             case Done():
                 parts = [value for part in message.parts for value in self._part_row(part, lanes)]
-                return (*_identity(message.ticket, token), message.why, message.is_page, message.failed, parts)
+                id_ = 0 if message.ticket is None else message.ticket.id
+                return id_, message.why, message.is_page, message.failed, parts
             case Forget():
                 return self._probe(message.fingerprint)[1:]
             case Note():
@@ -331,7 +333,7 @@ class Queue:
             keys.append(self.start_urls)
         answer = self._scripts[name](keys=keys, args=[self._chains[shard], token, *arguments])
         if answer in (b"back", b"lease"):
-            raise LifeEndedError(went_back=answer == b"back")
+            raise LifeEndedError(self.server.where, went_back=answer == b"back")
         if isinstance(answer, bytes) and answer in _GONE:
             raise UnusableError(
                 f"The queue {self.where}",
@@ -346,7 +348,7 @@ class Queue:
             logger.warning("A worker was lost. Other workers get its %s", counted(returned, "request"))
         if buried:
             logger.error(
-                "Dead-lettered: %s, in hand each time that a worker died. See the list %s:dead",
+                "Dead-lettered: %s, in hand each time that a worker died or was silent for its lease. See %s:dead",
                 counted(buried, "request"),
                 self.key(shard),
             )
@@ -358,10 +360,3 @@ def _text(slot: bytes) -> str:
 
 def _in_lane(link: Link, lanes: dict[QueueLane, int]) -> tuple[int, bytes]:
     return lanes.setdefault(link.lane, len(lanes) + 1), link.entry
-
-
-def _identity(ticket: Ticket | None, token: str) -> tuple[int, str, bytes]:
-    """Return what identifies the request of *ticket* to the script, in a call of the life *token*."""
-    if ticket is None:
-        return 0, "", b""
-    return (ticket.id, "", b"") if ticket.token == token else (ticket.id, ticket.token, ticket.entry)

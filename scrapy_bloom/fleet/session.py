@@ -26,8 +26,8 @@ class SessionEvent(enum.Enum):
     ANSWERED = "answered"
     SILENT = "no answer"
     """Or the server is full."""
-    LAPSED = "lease over"
-    WENT_BACK = "server went back"
+    LIFE_ENDED = "life ended"
+    """The lease is over, or the server went back in time."""
     LEFT = "left"
     """The crawl ends, and all is delivered or given back, or that took too long."""
     LOST = "lost"
@@ -42,7 +42,8 @@ TRANSITIONS = {
     (_S.ACTIVE, _E.SILENT): _S.AWAY,
     (_S.AWAY, _E.ANSWERED): _S.ACTIVE,
     (_S.AWAY, _E.SILENT): _S.AWAY,
-    **{(state, event): _S.OUTSIDE for state in (_S.ACTIVE, _S.AWAY) for event in (_E.LAPSED, _E.WENT_BACK)},
+    (_S.ACTIVE, _E.LIFE_ENDED): _S.OUTSIDE,
+    (_S.AWAY, _E.LIFE_ENDED): _S.OUTSIDE,
     **{(state, event): _S.ENDED for state in (_S.OUTSIDE, _S.ACTIVE, _S.AWAY) for event in (_E.LEFT, _E.LOST)},
 }
 """The next state. A pair that is not here is a fault of ours."""

@@ -46,7 +46,7 @@ local function serve(slot, count)
         local score = call('ZRANGE', lanes(slot), 0, 0)[1]
         if not score then break end
         local entries = call('RPOP', lane(slot, score), count - taken) or {}
-        for _, entry in ipairs(entries) do hold(slot, cmsgpack.pack({slot, score, '', entry}), entry) end
+        for _, entry in ipairs(entries) do hold(slot, cmsgpack.pack({slot, score, 0, entry}), entry) end
         if #entries < count - taken or call('EXISTS', lane(slot, score)) == 0 then
             call('ZREM', lanes(slot), score)
         end
