@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.fingerprinting import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.info import pending_requests
+from scrapy_bloom.commands.targets import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.inspect import reading

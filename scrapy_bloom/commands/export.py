@@ -12,7 +12,7 @@ from scrapy import Spider, signals
 from scrapy.crawler import CrawlerProcess
 from scrapy.utils.conf import arglist_to_dict
 
-from scrapy_bloom.commands.fingerprinting import settings_of
+from scrapy_bloom.commands.targets import settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job

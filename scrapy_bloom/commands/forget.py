@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.commands.fingerprinting import fingerprints_in, settings_of
-from scrapy_bloom.commands.targets import queue_of
+from scrapy_bloom.commands.targets import fingerprints_in, queue_of, settings_of
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.crawl.delta_files import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError

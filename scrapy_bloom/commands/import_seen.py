@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
-from scrapy_bloom.commands.fingerprinting import fingerprints_by, of_url_in, settings_of
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
+from scrapy_bloom.commands.targets import fingerprints_by, of_url_in, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch

@@ -1,16 +1,19 @@
-"""Prints what a job directory holds, and with ``--watch`` how its crawl is doing."""
+"""Prints the contents of a job directory or of the queue of a fleet, and with ``--watch`` how its crawl is doing."""
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
+import time
 from collections import Counter
 from contextlib import closing, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.targets import add_target
-from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, watch
-from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
+from scrapy_bloom.commands.targets import add_target, queue_of
+from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
+from scrapy_bloom.crawl.estimate import Estimate, Left, in_words, left_in_words
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
@@ -19,17 +22,23 @@ from scrapy_bloom.loops.kinds import readable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from scrapy_bloom.commands.terminal import Glance
+    from scrapy_bloom.fleet.shared_queue import SharedQueue
     from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.loops.aliases import Alias
+
+    Glance = tuple[dict[str, Any], str, bool]
+    """A summary of a crawl, a line about it for people, and whether the crawl is over."""
 
 _MOST_HOSTS, _MOST_KINDS = 1_000, 100
 """In the JSON, those with the most pending requests first."""
 _WINDOW = 30.0
 """Seconds over which the speed is averaged."""
 _WATCHED = ("pages", "urls", "duplicates", "errors_with_retries", "in_flight")
+_WATCHED_IN_FLEET = ("done", "pending", "leased", "failed", "dead_lettered")
+_MOST_LETTERS = 100
+"""Dead letters of a fleet that are listed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the job holds, or with ``--watch`` how its crawl is doing until it ends."""
+    """Print the contents, the failed requests, or how the crawl is doing until it ends."""
     if "://" in options.directory:
-        from scrapy_bloom.commands.info_fleet import run_for_fleet  # imports redis
-
-        return run_for_fleet(options)
+        with queue_of(options) as queue:
+            _run_for_fleet(queue, options)
+        return OK
     if options.watch is not None:
-        watch(_glances(options.directory), options)
+        _watch(_glances(options.directory), options)
         return OK
     if options.failed:
         show({"directory": options.directory, **by_host(inspect_job(options.directory).failed)}, options)
@@ -175,3 +184,56 @@ def _glances(directory: str) -> Iterator[Glance]:
         counts = ", ".join(f"{summary[name]:,} {name.replace('_', ' ')}" for name in _WATCHED)
         ended = "the crawl has ended" if summary["clean"] else "the crawl was killed, and can be resumed"
         yield summary, f"{progress}; {counts}" + ("" if summary["in_use"] else f"; {ended}"), not summary["in_use"]
+
+
+def _watch(glances: Iterable[Glance], options: argparse.Namespace) -> None:
+    """Print one of *glances* every ``options.watch`` seconds, until the crawl is over or somebody presses Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        for summary, line, is_over in glances:
+            write([json.dumps(summary) if options.json else f"{utc(time.time())}: {line}"])
+            if is_over:
+                return
+            time.sleep(max(options.watch, 0.1))
+
+
+def _run_for_fleet(queue: SharedQueue, options: argparse.Namespace) -> None:
+    """Print the counts of the queue of a fleet, its failed requests, or how its crawl is doing until that ends."""
+    if options.watch is not None:
+        _watch(_glances_at_fleet(queue), options)
+    elif options.failed:
+        failed = by_host([*queue.listed("failed")])
+        show({"server": queue.info()["server"], "key": queue.prefix, **failed}, options)
+    else:
+        show({**counts_of(queue), "dead_letters": dead_letters_of(queue)}, options)
+
+
+def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:
+    """Return the first dead letters of the queue, in plain types."""
+    letters = islice(queue.listed("dead"), _MOST_LETTERS)
+    return [{"url": row.url, "reason": row.reason, "when": utc(row.time)} for row in letters]
+
+
+def counts_of(queue: SharedQueue) -> dict[str, Any]:
+    """Return the counts of the queue, and how many pages are left."""
+    counts, estimate = queue.info(), Estimate()
+    for dumped in queue.estimates():
+        estimate.add(dumped)
+    outstanding = counts["pending"] + counts["leased"]
+    estimate.expect(outstanding)
+    left = estimate.left(outstanding, held=queue.of_full_hosts()) if estimate.requests else None
+    return {**counts, "left_at_least": left and left.low, "left_at_most": left and left.high}
+
+
+def _glances_at_fleet(queue: SharedQueue) -> Iterator[Glance]:
+    """Yield how the crawl is doing, until no worker is alive."""
+    done, moment = None, 0.0
+    while True:
+        now, counts = time.monotonic(), counts_of(queue)
+        speed = 0 if done is None else round(60 * (counts["done"] - done) / (now - moment))
+        done, moment = counts["done"], now
+        watched = ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in _WATCHED_IN_FLEET)
+        alive = sum(worker["is_alive"] for worker in counts["workers"])
+        line = f"{speed:,} requests/min, {watched}; {alive} workers alive"
+        if (left := left_of(counts)) is not None:
+            line += f"; {', '.join(left_in_words(left, speed))}"
+        yield counts, line, not alive

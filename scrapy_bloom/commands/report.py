@@ -12,7 +12,7 @@ from rich.filesize import decimal
 
 from scrapy_bloom.commands import html
 from scrapy_bloom.commands.changes import cycles_of
-from scrapy_bloom.commands.info import info
+from scrapy_bloom.commands.info import counts_of, dead_letters_of, info
 from scrapy_bloom.commands.targets import add_target, queue_of
 from scrapy_bloom.commands.terminal import OK, by_host, left_of, show, utc
 from scrapy_bloom.crawl.estimate import left_in_words
@@ -123,8 +123,6 @@ def _charts(course: Sequence[Figures]) -> Iterator[str]:
 
 
 def _body_of_fleet(queue: SharedQueue) -> Iterator[str]:
-    from scrapy_bloom.commands.info_fleet import counts_of, dead_letters_of  # imports redis
-
     counts = counts_of(queue)
     alive = sum(worker["is_alive"] for worker in counts["workers"])
     over = "No worker is alive" if counts["pending"] + counts["leased"] else "Everything is done"

@@ -16,9 +16,9 @@ from scrapy import Request
 from scrapy.crawler import CrawlerRunner
 
 from scrapy_bloom.commands.export import spider_class
-from scrapy_bloom.commands.fingerprinting import fingerprints_by, settings_of
 from scrapy_bloom.commands.import_seen import job_to_fill
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
+from scrapy_bloom.commands.targets import fingerprints_by, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.frontier import serialize

@@ -1,15 +1,27 @@
-"""Arguments that name a job directory or the queue of a fleet, and the connection to such a queue."""
+"""The project, job or fleet that a command works on, and the fingerprints of URLs there."""
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy.utils.project import get_project_settings
+
+from scrapy_bloom.crawl.fingerprints import fingerprints_of, fingerprints_under
+from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.url.rules import resolve
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from scrapy.settings import Settings
 
     from scrapy_bloom.fleet.shared_queue import SharedQueue
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -26,3 +38,54 @@ def queue_of(options: argparse.Namespace) -> Iterator[SharedQueue]:
 
     with closing(Server(options.directory)) as server:
         yield SharedQueue(server, options.key)
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Return the settings that Scrapy has handed over, or the settings of the project around the working directory."""
+    return options.settings or get_project_settings()
+
+
+def fingerprints_by(settings: Settings) -> Fingerprints:
+    """Return how a crawl under *settings* makes fingerprints. Raises SettingsError if its rules cannot be used."""
+    crawler = Crawler(Spider, settings.copy())
+    cls = load_object(settings["REQUEST_FINGERPRINTER_CLASS"])
+    crawler.request_fingerprinter = build_from_crawler(cls, crawler)
+    return fingerprints_of(crawler)
+
+
+def fingerprints_in(
+    space: Mapping[str, str] | None, where: object, urls: Iterable[str], settings: Settings
+) -> dict[str, bytes]:
+    """Return the fingerprint of the plain GET request of each of *urls*, as :func:`of_url_in`.
+
+    Raises UnusableError if one of them is not a URL.
+    """
+    fingerprint_of = of_url_in(space, where, settings)
+    fingerprints = {}
+    for url in urls:
+        try:
+            fingerprints[url] = fingerprint_of(url)
+        except ValueError as error:
+            advice = "Give whole URLs, such as https://example.com/."
+            raise UnusableError(repr(url), f"is not a URL: {error}", advice=advice) from None
+    return fingerprints
+
+
+def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings) -> Callable[[str], bytes]:
+    """Return a function that makes the fingerprint of a URL's plain GET request; ValueError if it is not a URL.
+
+    It makes the fingerprints of the job at *where*, whose key space is *space*. If *space* is None or names a custom
+    fingerprinter, it makes those of a crawl under *settings*. Raises UnusableError if these do not match *space*, and
+    SettingsError if the rules in *settings* cannot be used.
+    """
+    if space and space["fingerprinter"] == "scrapy":
+        return fingerprints_under(resolve(space["rules"]))[1]
+    ours = fingerprints_by(settings)
+    if space and {**ours.space, "w3lib": ""} != {**space, "w3lib": ""}:
+        raise UnusableError(
+            where,
+            f"was filled with fingerprints of {space['fingerprinter']} under the rules {space['rules']!r}",
+            expected=f"{ours.space['fingerprinter']} and {ours.space['rules']!r}, as in this project",
+            advice="Run the command in the project of that crawl, under its settings.",
+        )
+    return ours.of_url or (lambda url: ours.of_request(Request(url)))

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.fleet.shared_queue import Listed
     from scrapy_bloom.frontier.page import FailedRow
-
-    Glance = tuple[Mapping[str, Any], str, bool]
-    """A summary of a crawl, a line about it for people, and whether the crawl is over."""
 
 _T = TypeVar("_T")
 
@@ -80,16 +76,6 @@ def write(lines: Iterable[str]) -> None:
     """Print *lines* without control characters."""
     for line in lines:
         print(safe(line), flush=True)  # noqa: T201 - commands print here
-
-
-def watch(glances: Iterable[Glance], options: argparse.Namespace) -> None:
-    """Print one of *glances* every ``options.watch`` seconds, until the crawl is over or somebody presses Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        for summary, line, is_over in glances:
-            write([json.dumps(summary) if options.json else f"{utc(time.time())}: {line}"])
-            if is_over:
-                return
-            time.sleep(max(options.watch, 0.1))
 
 
 def console(*, stderr: bool = False) -> Console:

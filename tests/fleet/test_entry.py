@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Selector, Spider
 from scrapy.settings import Settings
 
-from scrapy_bloom.commands.fingerprinting import fingerprints_by
+from scrapy_bloom.commands.targets import fingerprints_by
 from scrapy_bloom.components.fleet_requests import FleetRequests
 from scrapy_bloom.fleet.entry import SIGNED, url_of
 from scrapy_bloom.frontier.order import Order
