@@ -1,12 +1,10 @@
 """What can happen to a filter's files, in words, and the processes that it happens to.
 
-Run as ``python -m tests.filter.damage JOB DIRECTORY``, this module is such a process.
+Run as ``python -m tests.filter.damage DIRECTORY``, this module is such a process.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import mmap
 import struct
 import subprocess
@@ -14,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from scrapy_bloom.filter.directory import open_filter
@@ -71,9 +69,9 @@ def restate(path: Path, count: int, *, clean: bool, watermark: int = 0) -> None:
 
 
 @contextmanager
-def running(job: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run a job of this module, and kill it at the end: no handler, no finally, no flush."""
-    command = [sys.executable, "-m", "tests.filter.damage", job, str(directory)]
+def adding(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run :func:`add` in a process, and kill it at the end: no handler, no finally, no flush."""
+    command = [sys.executable, "-m", "tests.filter.damage", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -119,52 +117,5 @@ def add(directory: Path) -> None:
             sys.stdout.flush()
 
 
-LIMIT = 150_000
-"""Largest file in bytes, between those of the second and the third layer."""
-
-TOTAL = 100_000
-
-
-def crawl_on_a_full_disk(when: str, directory: Path) -> None:
-    """Fill two layers, then the disk, then go on; print what happened. *when* is the disk full: later, or at start."""
-    import resource
-
-    def fill_disk() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, resource.RLIM_INFINITY))
-
-    def make_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-    told: dict[str, Any] = {}
-    log: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: log.append(record.levelname)  # type: ignore[method-assign]
-    logging.getLogger("scrapy_bloom").addHandler(handler)
-    if when == "start":
-        fill_disk()
-    chain = open_filter(directory, 20_000 if when != "start" else 200_000, 1e-3)
-    for number in range(TOTAL):
-        chain.add(fingerprint(number))
-        if log and "on_disk" not in told:
-            told["on_disk"] = len(chain) - 1
-        if number == 50_000:
-            fill_disk()
-    chain.watermark = TOTAL
-    told["known"] = knows(chain, TOTAL)
-    chain.sync()
-    told["synced"] = chain.synced
-    chain.close()
-    told["log"] = log
-    make_room()
-    with open_filter(directory, 20_000, 1e-3) as chain:
-        told["after"], told["watermark"] = len(chain), chain.watermark
-        told["known_after"] = knows(chain, told["after"])
-    json.dump(told, sys.stdout)
-
-
 if __name__ == "__main__":
-    _, job, where = sys.argv
-    if job == "add":
-        add(Path(where))
-    else:
-        crawl_on_a_full_disk(job, Path(where))
+    add(Path(sys.argv[1]))

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import random
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
-from scrapy_bloom.errors import InUseError
+from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import inspect_directory
-from tests.filter.damage import CAPACITY, STEP, TOTAL, Done, fingerprint, running
+from tests.filter.damage import CAPACITY, STEP, Done, adding, fingerprint, knows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL and no RLIMIT_FSIZE there")
+resource = pytest.importorskip("resource", reason="no SIGKILL and no RLIMIT_FSIZE on Windows")
 
 
 def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
@@ -27,7 +26,7 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
     watermark is the last that was set, in round after round of growth. While the process runs, the lock names it."""
     directory, done, random_ = tmp_path / "filter", Done(tmp_path / "done"), random.Random(7)
     for steps in (1, 3, 5, 9, 30, 70):
-        with running("add", directory) as process:
+        with adding(directory) as process:
             assert process.stdout is not None
             assert process.stdout.read(steps)
             with pytest.raises(InUseError, match=f"process {process.pid} on {platform.node()}"):
@@ -53,29 +52,39 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
     assert len(list(directory.glob("layer-*"))) >= 4, "the chain was to grow"
 
 
-def crawl_on_a_full_disk(directory: Path, when: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.filter.damage", when, str(directory)]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    told: dict[str, Any] = json.loads(process.stdout) if process.returncode == 0 else {}  # -7 would be SIGBUS
-    return {"stderr": process.stderr, **told}
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file of this process grow beyond 150 kB, a size between those of the second and the third layer."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-def test_a_layer_without_room_lives_in_memory(tmp_path: Path) -> None:
+def test_a_layer_without_room_lives_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A full disk does not stop the crawl: one ERROR says so, all is known until the end, and nothing past the last
     file counts as synced. That layer and later ones are lost in the end; what was before them is known to the next
     process."""
-    told = crawl_on_a_full_disk(tmp_path / "filter", "later")
-    assert told["known"]
-    assert told["log"] == ["ERROR"]
-    assert told["synced"] < TOTAL
-    assert told["after"] == told["on_disk"]
-    assert told["known_after"]
-    assert told["watermark"] == TOTAL, "a database older than that is refused all the same"
+    total, on_disk = 100_000, 0
+    with full_disk(), open_filter(tmp_path, 20_000, 1e-3) as chain:
+        for number in range(total):
+            chain.add(fingerprint(number))
+            if caplog.records and not on_disk:
+                on_disk = len(chain) - 1
+        chain.watermark = total
+        assert knows(chain, total)
+        chain.sync()
+        assert chain.synced < total
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    with open_filter(tmp_path, 20_000, 1e-3) as chain:
+        assert len(chain) == on_disk > 50_000
+        assert knows(chain, on_disk)
+        assert chain.watermark == total, "a database older than that is refused all the same"
 
 
 def test_a_filter_cannot_be_begun_without_room(tmp_path: Path) -> None:
     """At the very start there is no crawl to save: an error names the directory, and nothing is left behind."""
-    told = crawl_on_a_full_disk(tmp_path / "filter", "start")
-    assert "UnusableError" in told["stderr"]
-    assert str(tmp_path / "filter") in told["stderr"]
-    assert [path.name for path in (tmp_path / "filter").iterdir()] == ["lock"]
+    with full_disk(), pytest.raises(UnusableError, match=str(tmp_path)):
+        open_filter(tmp_path, 200_000, 1e-3)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
