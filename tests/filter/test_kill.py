@@ -25,7 +25,7 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
     """Every fingerprint acknowledged before SIGKILL is known after reopening, those taken back are new, and the
     watermark is the last that was set, in round after round of growth. While the process runs, the lock names it."""
     directory, done, random_ = tmp_path / "filter", Done(tmp_path / "done"), random.Random(7)
-    for steps in (1, 3, 5, 9, 30, 70):
+    for steps in (1, 5, 30, 80):
         with adding(directory) as process:
             assert process.stdout is not None
             assert process.stdout.read(steps)
@@ -48,7 +48,7 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
         assert inspect_directory(directory).is_clean
         with open_filter(directory, CAPACITY) as chain:
             chain.watermark = count  # the next process begins there
-    assert done.count > 118 * STEP
+    assert done.count > 116 * STEP
     assert len(list(directory.glob("layer-*"))) >= 4, "the chain was to grow"
 
 
