@@ -130,29 +130,8 @@ def test_a_later_run_forgets_why_one_ended(job: Path, answer: Answer) -> None:
         assert answer("info", job)[1]["finish_reason"] is None
 
 
-LOOK = """<!DOCTYPE html><meta charset="utf-8"><title>frames</title>
-<iframe width="400" height="900"></iframe><iframe width="1280" height="900"></iframe><pre></pre>
-<script>
-const page = PAGE;
-const frames = [...document.querySelectorAll("iframe")];
-for (const frame of frames) frame.srcdoc = page;
-onload = () => {
-  const seen = frames.map(frame => {
-    const page = frame.contentDocument, root = page.documentElement;
-    const colour = element => frame.contentWindow.getComputedStyle(element);
-    return {
-      over: root.scrollWidth - root.clientWidth,
-      small: [...page.querySelectorAll("svg text")].filter(text => text.getBoundingClientRect().height < 8).length,
-      columns: new Set([...page.querySelectorAll("figure")].map(each => each.getBoundingClientRect().left)).size,
-      paper: colour(page.body).backgroundColor, ink: colour(page.body).color,
-      drawn: colour(page.querySelector("svg text")).fill,
-      hacked: String(window.hacked),
-    };
-  });
-  document.querySelector("pre").textContent = JSON.stringify(seen);
-};
-</script>
-"""
+LOOK = Path(__file__).with_name("look.html").read_text(encoding="utf-8")
+"""Shows a page in two frames, and says how it looks there."""
 
 
 def looked_at(page: Path, *options: str) -> list[dict[str, Any]]:

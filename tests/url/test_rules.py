@@ -26,104 +26,17 @@ PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf
 SID = "0123456789abcdefABCDEF0123"
 ASP = "/(S(lit3py55t21z5v55vlm25s55))"
 ASP_1 = "/(lit3py55t21z5v55vlm25s55)"
-RECORD = "507f1f77bcf86cd799439011"
-"""An id as MongoDB gives its records."""
-
-EXAMPLES = {
-    "default_port": [
-        ("http://a.example:80/x?b=1", "http://a.example/x?b=1"),
-        ("https://me@a.example:443/", "https://me@a.example/"),
-        ("http://[::1]:80/", "http://[::1]/"),
-        ("http://a.example:443/", None),
-        ("http://a.example:8080/:80/", None),
-        ("http://[fe80::80]/", None),
-    ],
-    "repeated_pairs": [
-        ("http://a.example/?a=1&a=1&b=2", "http://a.example/?a=1&b=2"),
-        ("http://a.example/?a=1&a=2", None),
-        ("http://a.example/a=1&a=1", None),
-    ],
-    "tracking_2": [
-        ("http://a.example/?id=7&utm_source=mail&utm_medium=x", "http://a.example/?id=7"),
-        ("http://a.example/?a=1&amp%3Butm_id=2&amp%3Bamp%3Bfbclid=3", "http://a.example/?a=1"),
-        ("http://a.example/?cm_mmc=a-_-b&cm_mmca1=c&hsa_acc=1&_kx=", "http://a.example/"),
-        ("http://a.example/?__s=abc123def456", "http://a.example/"),
-        ("http://a.example/?utm_zone=33&utm_easting=4500&utm=32N&utm_northing=5", None),
-        ("http://a.example/?__s=2&my_gclid=1&gclid2=1&cmpid=12&ref=x&utmost=2&q=utm_source", None),
-        ("http://a.example/utm_source=1", None),
-    ],
-    "session_ids_2": [
-        (f"http://a.example/x;jsessionid={SID}?b=1", "http://a.example/x?b=1"),
-        (f"http://a.example/x;JSESSIONID={SID}.node1!17", "http://a.example/x"),
-        ("http://a.example/x;jsessionid=1wl7rgz5pq0zo/y", "http://a.example/x/y"),
-        ("http://a.example/x;jsessionid=aaa7LxxireKymd19UfOg;v=1", "http://a.example/x;v=1"),
-        (f"http://a.example/?jsessionid={SID}.node1&b=1", "http://a.example/?b=1"),
-        ("http://a.example/?jsessionid=abcrmF3Gx-5Z_hhkgHfzr!-12", "http://a.example/"),
-        (f"http://a.example/?PHPSESSID={SID}&id=7", "http://a.example/?id=7"),
-        ("http://a.example/?PHPSESSID=q1w2e3r4t5y6u7i8o9p0a-", "http://a.example/"),
-        ("http://a.example/?CGISESSID=9c3b4d2e1f0a9b8c7d6e5f4a3b2c1d0e", "http://a.example/"),
-        ("http://a.example/?CFID=975475&CFTOKEN=35520188&id=7", "http://a.example/?id=7"),
-        ("http://a.example/?a=1&amp%3BCFID=9&amp%3BCFTOKEN=d1f0a9b8-7C6D-4E5F", "http://a.example/?a=1"),
-        (f"http://a.example/?a=1&amp%3Bsid={SID}", "http://a.example/?a=1"),
-        (f"http://a.example/?sid={'0123456789ABCDEF' * 2}", "http://a.example/"),
-        ("http://a.example/?s=0123456789abcdef0123456789ABCDEF", "http://a.example/"),
-        (
-            "http://a.example/d.pl?biblionumber=7&query_desc=kw%3A%20x&searchid=scs_1_2",
-            "http://a.example/d.pl?biblionumber=7",
-        ),
-        (
-            "http://a.example/products/x?_pos=1&_sid=0a1b2c3d4&_ss=r&pr_rec_id=0a1b&pr_seq=uniform",
-            "http://a.example/products/x",
-        ),
-        ("http://a.example/?sesskey=Ab3dE6gH1j&id=7&amp%3B_wpnonce=0a1b2c3d4e", "http://a.example/?id=7"),
-        ("http://a.example/x;sap-ext-sid=S-1*2?a=1", "http://a.example/x?a=1"),
-        (f"http://a.example{ASP}/orders.aspx", "http://a.example/orders.aspx"),
-        (f"http://a.example{ASP_1}/orders.aspx", "http://a.example/orders.aspx"),
-        ("http://a.example/(A(k_1)S(lit3py55t21z5v55vlm25s55)F(x-2))", "http://a.example/"),
-        (f"http://a.example/?sid={RECORD}&session_id={RECORD.upper()}", None),
-        (f"http://a.example/?sid={'1234567890' * 3}&session_id=01ARZ3NDEKTSV4RRFFQ69G5FAV", None),
-        ("http://a.example/?sid=42&PHPSESSID=7&jsessionid=short&CFID=12&sessid=internationalization", None),
-        (f"http://a.example/?token={SID}&s={SID}&cftoken=1", None),
-        ("http://a.example/?searchid=12&_sid=7&_pos=top&_ss=1&sesskey=1&_wpnonce=x&pr_id=4", None),
-        ("http://a.example/(S(short))/a(S(lit3py55t21z5v55vlm25s55))/(abcdefghijklmnopqrstuvwx)/", None),
-    ],
-    "trailing_slash": [
-        ("http://a.example/b/?c=1", "http://a.example/b?c=1"),
-        ("http://a.example//b//", "http://a.example//b"),
-        ("http://a.example/", None),
-        ("http://a.example/b?c=/", None),
-    ],
-    "www": [
-        ("http://www.a.example/", "http://a.example/"),
-        ("http://me@www.a.example:8080/", "http://me@a.example:8080/"),
-        ("http://www.example/", None),
-        ("http://www2.a.example/www.b.example", None),
-    ],
-    "scheme": [
-        ("http://a.example:80/", "https://a.example/"),
-        ("https://a.example:443/", "https://a.example/"),
-        ("http://a.example:8080/", None),
-        ("ftp://a.example/", None),
-    ],
-    "index_page": [
-        ("http://a.example/b/index.html", "http://a.example/b/"),
-        ("http://a.example/Default.aspx?id=1", "http://a.example/?id=1"),
-        ("http://a.example/index.php/news", None),
-        ("http://a.example/my-index.html", None),
-    ],
-    "lowercase_path": [
-        ("http://a.example/About/%C3%9CBER?Q=A", "http://a.example/about/%C3%9Cber?Q=A"),
-        ("http://a.example/about?Q=A", None),
-    ],
-}
-"""URLs, and what a rule makes of them; None: nothing else."""
+EXAMPLES = Path(__file__).with_name("rule_examples.txt").read_text(encoding="utf-8").split("\n\n")[1:]
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_does_what_it_says_and_leaves_the_rest(name: str) -> None:
+def test_a_rule_does_what_it_says_and_leaves_the_rest() -> None:
     """Each rule turns its examples into what is documented, and near misses into nothing else."""
-    for url, expected in EXAMPLES[name]:
-        assert resolve([name]).apply(canonicalize_url(url)) == (expected or canonicalize_url(url))
+    assert [examples.split()[0] for examples in EXAMPLES] == list(RULES)
+    for examples in EXAMPLES:
+        name, *lines = examples.splitlines()
+        for line in lines:
+            url, _, expected = line.strip().partition(" -> ")
+            assert resolve([name]).apply(canonicalize_url(url)) == (expected or canonicalize_url(url)), line
 
 
 def test_the_documentation_shows_what_the_rules_do() -> None:
