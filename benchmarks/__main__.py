@@ -7,7 +7,18 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-BENCHMARKS = ("request_seen", "memory", "pending", "compare", "fleet", "links", "loops", "estimate", "changes")
+BENCHMARKS = (
+    "request_seen",
+    "memory",
+    "pending",
+    "compare",
+    "fleet",
+    "links",
+    "loops",
+    "estimate",
+    "changes",
+    "manuals",
+)
 
 
 def main(arguments: list[str]) -> None:
