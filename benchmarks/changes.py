@@ -57,7 +57,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print the tables."""
     measure.print_environment("Scrapy")
-    names = [name for name in SETTINGS if name != DELTAFETCH or find_spec("scrapy_deltafetch")]
+    with served(ON_A_LIST) as url, TemporaryDirectory() as directory:
+        has_deltafetch = find_spec("scrapy_deltafetch") is not None
+        starts = has_deltafetch and measure.in_own_process(crawled, DELTAFETCH, url, directory)["items"] > 0
+    print(f"{DELTAFETCH}: {'yes' if starts else 'does not start' if has_deltafetch else measure.MISSING}")
+    names = [name for name in SETTINGS if name != DELTAFETCH or starts]
     with served(options.pages) as url:
         for percent in (0, 1, 10):
             sides = measure.of_each(second_crawl, names, url=url, percent=percent)

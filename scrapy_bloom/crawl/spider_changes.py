@@ -240,7 +240,8 @@ class SpiderChanges:
             known.is_not_modified = response is not None and response.status == 304
             if known.is_not_modified and response is not None:
                 self._count("not_modified")
-                if (cookies := self._crawler.get_downloader_middleware(CookiesMiddleware)) is not None:
+                cookies = self._crawler.get_downloader_middleware(CookiesMiddleware)
+                if b"Set-Cookie" in response.headers and cookies is not None:
                     cookies.process_response(request, response, *self._spider_argument)
                 raise NotModified
         if response is not None and not {"dataloss", "partial"} & set(response.flags):

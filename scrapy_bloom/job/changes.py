@@ -263,6 +263,6 @@ def reported_items(database: Database, number: int, change: Change) -> Iterator[
 
 def url_of(request: bytes) -> str | None:
     """Return the URL of a :func:`packed` *request*; None if it cannot be read."""
-    with suppress(zlib.error, pickle.UnpicklingError, TypeError, KeyError):
+    with suppress(Exception):  # whatever unpickling raises
         return str(pickle.loads(unpacked(request))["url"])  # noqa: S301 - as every request of the job
     return None
