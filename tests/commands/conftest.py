@@ -13,9 +13,13 @@ import pytest
 from scrapy_bloom.commands.command_line import main
 from tests.fleet.commands import Command
 from tests.support.crawls import Pages, Site
+from tests.support.engine import PlainSpider, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.support.engine import Engine
 
     Answer = Callable[..., tuple[int, Any]]
     Scrapy = Callable[..., CompletedProcess[str]]
@@ -66,6 +70,17 @@ class Polling(Books):
 """
 
 
+class Books(PlainSpider):
+    """Opens the jobs of the project's spider without a crawl."""
+
+    name = "books"
+
+
+def reopened(job: Path) -> AbstractContextManager[Engine]:
+    """Open a job of the project's spider, whose requests the test hands out."""
+    return opened(job, {"BLOOM_CAPACITY": 40, "BLOOM_FORGET_FAILED": True}, spider=Books)
+
+
 class Shop(Pages):
     """Pages ``/0`` to ``/79``, each linking to its children and to the first one; others link to that one alone."""
 
@@ -80,11 +95,6 @@ class Shop(Pages):
 def site() -> Iterator[Site]:
     with Site(Shop({"/broken": 500})) as site:
         yield site
-
-
-def asked_for(site: Site) -> set[int]:
-    """The numbers of the pages that were fetched."""
-    return {int(path[1:]) for path in site.hits if path[1:].isdecimal()}
 
 
 @pytest.fixture(scope="session")

@@ -22,16 +22,13 @@ from scrapy_bloom.crawl.estimate import Left, left_in_words
 from scrapy_bloom.frontier.order import LaneKey
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.records import Figures
-from tests.support.engine import PlainSpider, opened
+from tests.commands.conftest import reopened
+from tests.support.engine import opened
 
 if TYPE_CHECKING:
     from tests.commands.conftest import Answer
 
 HOSTILE = "http://x/</bdi><script>top.hacked=1</script><img src=x onerror=top.hacked=1>\"'&\u202e" + "a" * 3000
-
-
-class Books(PlainSpider):
-    name = "books"
 
 
 @pytest.fixture
@@ -125,7 +122,7 @@ def test_beside_a_crawl_what_is_in_flight_is_told_apart(tmp_path: Path, answer: 
 def test_a_later_run_forgets_why_one_ended(job: Path, answer: Answer) -> None:
     """A run that goes on, or is killed, has no reason yet."""
     assert answer("info", job)[1]["finish_reason"] == "closespider_pagecount"
-    with opened(job, {"BLOOM_CAPACITY": 40, "BLOOM_FORGET_FAILED": True}, spider=Books) as engine:
+    with reopened(job) as engine:
         engine.commit()
         assert answer("info", job)[1]["finish_reason"] is None
 

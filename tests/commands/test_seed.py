@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 import tracemalloc
+from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.locations import made_of_urls
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.job.inspect import inspect_job
-from tests.commands.conftest import asked_for, fetched
+from tests.commands.conftest import fetched, reopened
 from tests.fleet.servers import RedisServer
 
 if TYPE_CHECKING:
@@ -94,21 +95,21 @@ def test_what_is_torn_is_a_finding(tmp_path: Path, content: bytes) -> None:
     assert not list(made_of_urls(str(tmp_path / "index.xml"), str, []))
 
 
-def test_a_crawl_fetches_the_seeds_by_its_default_callback(
+def test_seeds_of_a_job_come_once_with_the_default_callback(
     left: Path, job: Path, tmp_path: Path, scrapy: Scrapy, site: Site
 ) -> None:
-    """Also in the middle of a crawl: pages seen or pending are dropped, and each other one is fetched once."""
+    """Also in the middle of a crawl: pages seen or pending are dropped, and each other one comes once."""
     urls = [f"{site.url}/{number}" for number in range(80)] + [f"{site.url}/seeded?{number}" for number in range(9)]
     (tmp_path / "list").write_text("\n".join(urls))
+    before = pending(job)
     seeded = scrapy("bloom", "seed", job, tmp_path / "list", "--spider", "books", "--json")
     assert seeded.returncode == OK, seeded.stderr
-    site.hits.clear()
-    items = tmp_path / "items.jl"
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}", "-o", items)
-    assert crawled.returncode == OK, crawled.stderr
-    assert asked_for(site) == set(range(80)) - fetched(left)
-    assert len([path for path in site.hits.elements() if path.startswith("/seeded")]) == 9
-    assert all(url in items.read_text() for url in urls[-9:])
+    fetched_urls = {f"{site.url}/{number}" for number in fetched(left)}
+    new = [url for url in urls if url not in fetched_urls and url not in before]
+    with reopened(job) as engine:
+        started = [engine.fetch() for _ in range(len(engine.store))]
+    assert Counter(request.url for request in started) == Counter([*before, *new])
+    assert all(request.callback is None for request in started if request.url in new)
     for spider in ("films", "nobody"):
         assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", spider).returncode == USAGE
 

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from scrapy import Request
 from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl import failures
+from tests.commands.conftest import reopened
 from tests.support.engine import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    import pytest
+
     from tests.commands.conftest import Answer, Scrapy, Site
-
-
-@pytest.fixture
-def repaired(site: Site) -> Iterator[Site]:
-    """The site, on which nothing is broken any more."""
-    site.pages["/broken"] = []
-    yield site
-    site.pages["/broken"] = 500
 
 
 def test_an_export_crawls_nothing(scrapy: Scrapy, site: Site, tmp_path: Path) -> None:
@@ -47,22 +40,20 @@ def test_an_export_that_cannot_be_is_one_line(job: Path, scrapy: Scrapy, answer:
     assert "books" in ran.stderr
 
 
-def test_what_has_failed_is_fetched_again(job: Path, scrapy: Scrapy, answer: Answer, repaired: Site) -> None:
-    """`info --failed` lists it; put back, it is fetched once in the next run, however often it had failed."""
+def test_what_has_failed_is_pending_again(job: Path, answer: Answer, site: Site) -> None:
+    """`info --failed` lists it; put back, it comes once in the next run, however often it had failed."""
     code, listed = answer("info", job, "--failed")
     pending = answer("info", job)[1]["pending"]
-    host = repaired.url.split("/")[2].partition(":")[0]
+    host = site.url.split("/")[2].partition(":")[0]
     assert (code, [group["host"] for group in listed["failed_by_host"]]) == (OK, [host])
-    assert {(each["url"], each["reason"]) for each in listed["requests"]} == {(f"{repaired.url}/broken", "status 500")}
+    assert {(row["url"], row["reason"]) for row in listed["requests"]} == {(f"{site.url}/broken", "status 500")}
     assert answer("requeue", job, "--failed", "--host", "elsewhere.example")[1]["requeued"] == 0
     assert answer("requeue", job, "--failed", "--host", host)[1]["requeued"] == 1
-    found = answer("info", job)[1]
-    assert (found["pending"], found["failed"]) == (pending + 1, 0)
+    summary = answer("info", job)[1]
+    assert (summary["pending"], summary["failed"]) == (pending + 1, 0)
     assert answer("verify", job)[0] == OK
-    repaired.hits.clear()
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
-    assert crawled.returncode == OK, crawled.stderr
-    assert "/broken" in repaired.hits
+    with reopened(job) as engine:
+        assert engine.drain().count(f"{site.url}/broken") == 1
     assert answer("requeue", job, "--failed")[1] == {"directory": str(job), "requeued": 0}
 
 
@@ -92,17 +83,14 @@ def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.
             assert answer("requeue", tmp_path, "--failed")[1]["requeued"] == 3
 
 
-def test_a_url_that_was_taken_back_is_fetched_again(job: Path, scrapy: Scrapy, answer: Answer, site: Site) -> None:
-    """By a later link; one that was never seen is told apart, and what is no URL is one line."""
+def test_a_url_that_was_taken_back_is_new_again(job: Path, answer: Answer, site: Site) -> None:
+    """To a later link; one that was never seen is told apart, and what is not a URL is one line."""
     urls = [f"{site.url}/0", f"{site.url}/none"]
-    code, found = answer("forget", job, *urls)
-    assert (code, [(each["url"], each["was_seen"]) for each in found["urls"]]) == (
+    assert answer("forget", job, *urls) == (
         OK,
-        [(urls[0], True), (urls[1], False)],
+        {"urls": [{"url": urls[0], "was_seen": True}, {"url": urls[1], "was_seen": False}]},
     )
-    assert [each["seen"] for each in answer("check", job, *urls)[1]["urls"]] == [False, False]
-    site.hits.clear()
-    crawled = scrapy("crawl", "books", "-s", f"JOBDIR={job}")
-    assert crawled.returncode == OK, crawled.stderr
-    assert site.hits["/0"] == 1
+    assert [row["seen"] for row in answer("check", job, *urls)[1]["urls"]] == [False, False]
+    with reopened(job) as engine:
+        assert engine.push(*map(Request, urls)) == [True, True]
     assert answer("forget", job, "nonsense://[")[0] == USAGE
