@@ -60,8 +60,10 @@ def test_a_killed_crawl_is_resumed(tmp_path: Path, without_reactor: bool) -> Non
     settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(items): {"format": "jl"}}}
     with Site(held_in_the_middle()) as site:
         three = {**settings, "CONCURRENT_REQUESTS": len(HELD)}
+        (tmp_path / "asked").touch()
         running = start(site, tmp_path, three, without_reactor=without_reactor)
-        done = wait_for_job(tmp_path / "job", holds_all).feeds[0].items
+        asked = (lambda: (tmp_path / "asked").read_text().split()) if without_reactor else lambda: site.order
+        done = wait_for_job(tmp_path / "job", lambda info: holds_all(info, asked())).feeds[0].items
         running.signal(signal.SIGKILL)
         assert running.finish().code == -signal.SIGKILL
         site.release.set()
@@ -76,9 +78,9 @@ def test_a_killed_crawl_is_resumed(tmp_path: Path, without_reactor: bool) -> Non
     assert not outcome.lines("ERROR") + outcome.lines("CRITICAL")
 
 
-def holds_all(info: JobInfo) -> bool:
-    """Return whether a commit knows that nothing but the three pages is in flight, and of items."""
-    return info.state.in_flight == len(HELD) and any(feed.items for feed in info.feeds)
+def holds_all(info: JobInfo, asked: list[str]) -> bool:
+    """Return whether a commit has the items of all pages that were *asked* for, but the three that are held."""
+    return {*HELD} <= {*asked} and [feed.items for feed in info.feeds] == [len(asked) - len(HELD)]
 
 
 def test_a_crawl_interrupted_with_ctrl_c_is_resumed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider, signals
 from scrapy.http import HtmlResponse
@@ -150,12 +150,13 @@ OUTCOMES = [
     ("item",),
     ("item", "item"),
     ("item", "item fails"),
+    ("item fails", "item"),
     ("callback fails", "item"),
     ("item", "callback fails"),
     ("item", "status 503"),
     ("item", "no response"),
 ]
-URLS = [f"http://a.example/{n}" for n in range(5)]
+URLS = [f"http://a.example/{n}" for n in range(len(OUTCOMES))]
 METAS: list[dict[str, Any]] = [
     {},
     {},
@@ -173,7 +174,8 @@ METAS: list[dict[str, Any]] = [
         max_size=3,
     )
 )
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([[(url, {}, False, outcome) for url, outcome in zip(URLS, OUTCOMES, strict=True)]] * 2)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
     tmp_path_factory: pytest.TempPathFactory, runs: list[list[tuple[str, dict[str, Any], bool, tuple[str, ...]]]]
 ) -> None:

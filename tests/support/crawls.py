@@ -219,7 +219,7 @@ class AnswerFromMemory:
 
     def __init__(self, crawler: Any) -> None:
         self._pages = crawler.settings["PAGES"]
-        self._release = Path(crawler.settings["CHILD"], "release")
+        self._child = Path(crawler.settings["CHILD"])
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
@@ -227,7 +227,9 @@ class AnswerFromMemory:
 
     async def process_request(self, request: scrapy.Request, spider: Any = None) -> HtmlResponse:
         path = "/" + request.url.split("/", 3)[3]
-        while path.startswith("/held") and not self._release.exists():
+        with (self._child / "asked").open("a") as asked:
+            asked.write(path + "\n")
+        while path.startswith("/held") and not (self._child / "release").exists():
             await asyncio.sleep(0.01)
         links = self._pages[path]
         return HtmlResponse(request.url, body=html(links), encoding="utf-8")
