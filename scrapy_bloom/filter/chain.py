@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from scrapy_bloom.filter import plan, saved
 from scrapy_bloom.filter import probes as probing
-from scrapy_bloom.filter.layer import reader
-from scrapy_bloom.filter.store import LayerStore
+from scrapy_bloom.filter.layer import LayerStore, reader
 
 if TYPE_CHECKING:
     import os

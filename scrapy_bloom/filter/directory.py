@@ -24,9 +24,9 @@ from zlib import crc32
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.layer import LayerStore
 from scrapy_bloom.filter.layerfile import Header, LayerFile, damaged
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.filter import plan
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_layers, read_forgotten
+from scrapy_bloom.filter.layer import LayerStore
 from scrapy_bloom.filter.lock import is_locked, owner
-from scrapy_bloom.filter.store import LayerStore
 
 if TYPE_CHECKING:
     import os
