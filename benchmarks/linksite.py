@@ -11,22 +11,22 @@ than another.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import mimetypes
 import posixpath
 import random
 import sys
 import threading
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Find = "Callable[[str], bytes | None]"
-"""Returns the page at a path; None if there is none."""
+    Find = Callable[[str], bytes | None]
+    """Returns the page at a path; None if there is none."""
 
 
 def directory_pages(directory: Path) -> tuple[list[str], Find]:
@@ -64,64 +64,55 @@ def generated_pages(pages: int, links: int) -> tuple[list[str], Find]:
     return list(numbers), find
 
 
-class Connection(asyncio.Protocol):
-    """One connection: GET and HEAD, keep-alive, pipelining, which is what a crawler needs."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers GET over connections that are kept."""
 
-    def __init__(self, respond: Callable[[str], bytes]):
-        self._respond = respond
-        self._received = b""
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer leaves in one piece
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport to answer on."""
-        self._transport = cast("asyncio.Transport", transport)  # what a TCP server hands over
+    def do_GET(self) -> None:
+        """Answer with the page at the path."""
+        server: Any = self.server
+        path = urlsplit(self.path).path
+        body = server.find(path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
+        content_type = "text/html" if path.endswith("/") else mimetypes.guess_type(path)[0]
+        self.send_header("Content-Type", content_type or "text/plain")
+        self.end_headers()
+        self.wfile.write(body or b"")
 
-    def data_received(self, data: bytes) -> None:
-        """Answer every request that is complete; GET and HEAD end at the first empty line."""
-        *requests, self._received = (self._received + data).split(b"\r\n\r\n")
-        for head in requests:
-            method, target, _ = head.decode("latin-1").split("\r\n")[0].split(" ")
-            answer = self._respond(urlsplit(target).path)
-            self._transport.write(answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4])
-            if b"connection: close" in head.lower():
-                self._transport.close()
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
 
 
-async def serve(start: str, respond: Callable[[str], bytes]) -> None:
-    """Serve until stdin ends."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+class LinkSite(ThreadingHTTPServer):
+    """Serves the pages that *find* finds."""
 
-    def wait_for_end_of_stdin() -> None:
-        while sys.stdin.buffer.read(4096):
-            pass
-        loop.call_soon_threadsafe(ended.set)
+    request_queue_size = 128
 
-    listening = await loop.create_server(lambda: Connection(respond), "127.0.0.1", 0)
-    # A daemon thread, because epoll refuses files, and stdin may be one, or /dev/null.
-    threading.Thread(target=wait_for_end_of_stdin, daemon=True).start()
-    print(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{start}", flush=True)
-    await ended.wait()
-    listening.close()
+    def __init__(self, find: Find) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.find = find
 
 
 def main() -> None:
-    """Read the arguments and serve."""
+    """Read the arguments, and serve until the end of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, help="serve the HTML tree in this directory")
     parser.add_argument("--pages", type=int, default=1000, help="without --dir: how many (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="without --dir: how many links each page has")
     options = parser.parse_args()
     paths, find = directory_pages(options.dir) if options.dir else generated_pages(options.pages, options.links)
-
-    @cache
-    def answer(path: str) -> bytes:
-        body = find(path)
-        content_type = "text/html" if path.endswith("/") else mimetypes.guess_type(path)[0]
-        head = f"HTTP/1.1 {'404 Not Found' if body is None else '200 OK'}\r\nContent-Length: {len(body or b'')}\r\n"
-        return f"{head}Content-Type: {content_type or 'text/plain'}\r\n\r\n".encode("ascii") + (body or b"")
-
+    find = cache(find)
     for path in paths:
-        answer(path)
-    asyncio.run(serve(paths[0], answer))
+        find(path)
+    with LinkSite(find) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(f"http://127.0.0.1:{server.server_port}{paths[0]}", flush=True)
+        while sys.stdin.buffer.read(4096):
+            pass
+        server.shutdown()
 
 
 if __name__ == "__main__":
