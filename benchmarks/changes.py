@@ -227,7 +227,7 @@ def bytes_on_disk(rows: int) -> measure.Figures:
                 for first in range(0, rows, 4000):
                     database.writer.execute("BEGIN")
                     made = [make(number) for number in range(first, min(first + 4000, rows))]
-                    changes.write_rows(database.writer, changes.Rows(**{kind: made}))
+                    changes.write_rows(database.writer, *((made, []) if kind == "pages" else ([], made)))
                     database.writer.execute("COMMIT")
             sizes.append(path.stat().st_size)
     return {"page": sizes[0] / rows, "item": (sizes[1] - sizes[0]) / rows}

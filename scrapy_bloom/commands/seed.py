@@ -107,9 +107,7 @@ def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
             batch = Batch(state=replace(state, last_id=last_id), fingerprints=dict.fromkeys(new))
             for id_, request in enumerate(new.values(), start=state.last_id + 1):
                 key = key_of(request, order)
-                if (lane_id := key.id()) not in batch.lanes:
-                    batch.lanes[lane_id] = Lane(key, is_lifo=order.is_lifo[key.is_start])
-                batch.added[id_] = lane_id, serialize.dumps(request, None)
+                batch.add(id_, Lane(key, is_lifo=order.is_lifo[key.is_start]), serialize.dumps(request, None))
             # As a crawl commits: a page counts as seen only once its request is on disk.
             database.write(batch, redo_until=chain.synced)
             chain.update(new)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scrapy_bloom.job.database import Database
+    from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,6 @@ class Changes:
 
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
         self._database, self._cycle, self._count = database, cycle, count
-        self._rows = job.Rows()
         job.begin_cycle(database, cycle)
 
     def page(
@@ -131,8 +131,8 @@ class Changes:
         self._count(change.name.lower() if same is None else "same")
         return given if same is None else None
 
-    def take(self, page: PageChanges, *, is_answered: bool) -> None:
-        """Take the rows of *page*, which is committed next. *is_answered*: a response came, and nothing failed."""
+    def take(self, page: PageChanges, batch: Batch, *, is_answered: bool) -> None:
+        """Add the rows of *page* to *batch*. *is_answered*: a response came, and nothing failed."""
         state, size, validator, last = page.state(is_answered=is_answered), page.size, "", page.last
         if state is PageState.NOT_MODIFIED and last is not None:
             size, validator = last.size, last.validator
@@ -143,16 +143,11 @@ class Changes:
         if page.needs_answer or any(given.is_lost for given in page.items):
             validator = ""
         row = PageRow(page.id, self._cycle, state, size, page.digest or 0, page.is_filtered, page.request, validator)
-        self._rows.pages.append(row)
+        batch.pages.append(row)
         for given in page.items:
             # An item that was lost is as it was in the last cycle, but it is not gone.
             last_rows = [row._replace(cycle=self._cycle) for row in given.before]
-            self._rows.items += last_rows if given.is_lost else [given.row]
-
-    def rows(self) -> job.Rows:
-        """Return the rows that were taken since the last call: a commit begins, and writes them."""
-        rows, self._rows = self._rows, job.Rows()
-        return rows
+            batch.items += last_rows if given.is_lost else [given.row]
 
     def sweep(self) -> Iterator[bytes]:
         """Yield the stored requests of earlier cycles that this one has not made, as far as commits have noted that."""

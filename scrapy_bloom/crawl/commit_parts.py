@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.failures import Failures
     from scrapy_bloom.crawl.progress import Progress
     from scrapy_bloom.crawl.spider_changes import SpiderChanges
-    from scrapy_bloom.frontier.page import FailedRow, Page
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.records import Batch
     from scrapy_bloom.job.store import JobStore
 
@@ -36,7 +36,6 @@ class CommitParts(PageEffects):
         """Where items go."""
         self.start_urls = StartUrls(None, None)
         """The start URLs that a job has taken in."""
-        self._failed: list[FailedRow] = []
         self._spider_state = SpiderState()
         self._store: JobStore | None = None
         self._delta: Delta | None = None
@@ -54,8 +53,8 @@ class CommitParts(PageEffects):
         self.start_urls = StartUrls(self._crawler.spider, noted)
         self._crawler.signals.connect(self._spider_state.restore, signal=signals.spider_opened)
 
-    def take(self, page: Page) -> None:
-        """Write the items of *page*; if it is committed next, note its failure, and what it means for delta crawls."""
+    def take(self, page: Page, batch: Batch | None = None) -> None:
+        """Write the items of *page*; if it is committed next, note its failure, and what the next crawl needs of it."""
         for feed, item in page.gave:
             if not self.feeds.write(feed, item):
                 page.note_item(failed=True)
@@ -65,11 +64,13 @@ class CommitParts(PageEffects):
         if page.state is not State.COMMITTED:  # its items are committed in parts
             return
         if page.result.outcome is Outcome.FAILED:
-            self._failed += self.failures.rows_of(page.request, page.result.reason)
+            rows = self.failures.rows_of(page.request, page.result.reason)
+            if batch is not None:
+                batch.failed += rows
         elif self._delta is not None:
             self._delta.done(page)
-        if self._changes is not None:
-            self._changes.take(page)
+        if self._changes is not None and batch is not None:
+            self._changes.take(page, batch)
 
     def flush(self) -> None:
         """Hand what was written to the feeds to the operating system: a kill does not lose it."""
@@ -86,11 +87,7 @@ class CommitParts(PageEffects):
             self._delta.commit_begins()
         batch.note("state", self._spider_state.changed(self._crawler.spider))
         batch.note("state", self.start_urls.changed())
-        batch.failed += self._failed
-        self._failed.clear()
         self._progress.prepare_commit(batch, self._store)
-        if self._changes is not None:
-            batch.changes = self._changes.core.rows()
 
     def written(self) -> None:
         """Append to the feeds what the transaction that is written notes of them."""

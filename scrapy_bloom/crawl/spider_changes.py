@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.job.store import JobStore
     from scrapy_bloom.settings import ChangesOptions
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -249,10 +250,9 @@ class SpiderChanges:
 
     # -- commits and cycles --------------------------------------------------------------------------------------------
 
-    def take(self, page: Page) -> None:
-        """Take what is known of *page*, which is committed next."""
-        is_answered = page.result.outcome is Outcome.ANSWERED
-        self.core.take(self.of(page), is_answered=is_answered)
+    def take(self, page: Page, batch: Batch) -> None:
+        """Add what is known of *page* to *batch*."""
+        self.core.take(self.of(page), batch, is_answered=page.result.outcome is Outcome.ANSWERED)
 
     def sweep(self) -> bool:
         """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class PageEffects:
     """Takes what pages have given, and adds to a job's commits what belongs to them. This class drops all of it."""
 
-    def take(self, page: Page) -> None:
-        """Take the items of *page*, and if it is committed next, the rest, too."""
+    def take(self, page: Page, batch: Any = None) -> None:
+        """Take the items of *page*, and if a job commits it with *batch*, add to that what it holds of the page."""
 
     def flush(self) -> None:
         """Hand what was written to the operating system: a kill does not lose it."""

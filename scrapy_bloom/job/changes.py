@@ -11,7 +11,6 @@ import pickle
 import time
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,24 +118,16 @@ def unpacked(request: bytes) -> bytes:
 # -- a commit ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Rows:
-    """The rows of pages and items that one commit writes."""
-
-    pages: list[PageRow] = field(default_factory=list)
-    items: list[ItemRow] = field(default_factory=list)
-
-
-def write_rows(writer: sqlite3.Connection, rows: Rows) -> None:
-    """Write *rows* within a transaction. A page keeps the request of the cycle in which it was filtered."""
+def write_rows(writer: sqlite3.Connection, pages: Sequence[PageRow], items: Sequence[ItemRow]) -> None:
+    """Write rows within a transaction. A page keeps the request of the cycle in which it was filtered."""
     writer.executemany(
         "INSERT INTO page VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET cycle = excluded.cycle, "
         "state = excluded.state, size = excluded.size, digest = excluded.digest, validator = excluded.validator, "
         "request = iif(is_filtered > excluded.is_filtered, request, excluded.request), "
         "is_filtered = max(is_filtered, excluded.is_filtered)",  # a retry is not filtered, and its first request was
-        rows.pages,
+        pages,
     )
-    writer.executemany("REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?)", rows.items)
+    writer.executemany("REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?)", items)
 
 
 def page_of(database: Database, id_: int) -> PageRow | None:

@@ -134,8 +134,7 @@ class Database:
             self.writer.executemany("DELETE FROM figures WHERE time = ?", outdated)
             self._insert("INSERT OR REPLACE INTO figures VALUES", batch.figures)
             self._thin_figures()
-        if batch.changes is not None:
-            changes.write_rows(self.writer, batch.changes)
+        changes.write_rows(self.writer, batch.pages, batch.items)
         run("DELETE FROM redo WHERE last_id <= ?", (redo_until,))
         if batch.fingerprints or state.last_id > before.last_id:  # without gaps: a gap says the filter is older
             prints = b"".join(

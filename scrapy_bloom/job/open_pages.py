@@ -79,17 +79,14 @@ class OpenPages:
 
     def write(self, key: int, request: tuple[Lane, bytes]) -> None:
         """Add a *request* that waited for its page."""
-        lane, body = request
-        batch = self._commits.batch
-        batch.lanes.setdefault(lane.id, lane)
-        batch.added[key] = (lane.id, body)
+        self._commits.batch.add(key, *request)
         del self.holders[key]
 
     def commit(self, page: Page) -> None:
         """Add what *page* gave, and take its row off: off the database, or off the batch that was going to write it."""
         self.waited_for.pop(page, None)
-        self._effects.take(page)
         batch = self._commits.batch
+        self._effects.take(page, batch)
         batch.forgotten += page.taken_back
         if page.fingerprint is not None:
             batch.fingerprints[page.fingerprint] = None

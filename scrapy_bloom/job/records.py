@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.lanes import Lane
     from scrapy_bloom.frontier.page import FailedRow
-    from scrapy_bloom.job.changes import Rows
+    from scrapy_bloom.job.changes import ItemRow, PageRow
 
 
 class Figures(NamedTuple):
@@ -169,8 +169,9 @@ class Batch:
     """Fingerprints that are taken back with this commit. The filter forgets them once it is written."""
     put_back: list[int] = field(default_factory=list)
     """Ids of failed requests that are pending again."""
-    changes: Rows | None = None
-    """Pages and items of a crawl with ``BLOOM_CHANGES``."""
+    pages: list[PageRow] = field(default_factory=list)
+    """With ``BLOOM_CHANGES``, like *items*."""
+    items: list[ItemRow] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
     outdated_figures: list[float] = field(default_factory=list)
     """Times of the rows that *figures* replace."""
@@ -178,10 +179,13 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
-        changes = self.added, self.done, self.fingerprints, self.feeds
-        return not any(changes) and not any(
-            (self.changes and self.changes.pages, self.notes, self.failed, self.forgotten, self.put_back, self.figures)
-        )
+        changes = self.added, self.done, self.fingerprints, self.feeds, self.pages
+        return not any((*changes, self.notes, self.failed, self.forgotten, self.put_back, self.figures))
+
+    def add(self, id_: int, lane: Lane, body: bytes) -> None:
+        """Write the new request *id_* of *lane*."""
+        self.lanes.setdefault(lane.id, lane)
+        self.added[id_] = lane.id, body
 
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""

@@ -59,9 +59,7 @@ def requeue(database: Database, host: str | None) -> int:
         requests[pickle.dumps(same)] = key_from(attributes), attributes
     batch = Batch(state=database.state, put_back=[id_ for id_, _ in failed])
     for number, (key, attributes) in enumerate(requests.values(), start=1):
-        lane = Lane(key, is_lifo=True)
-        batch.lanes[lane.id] = lane
-        batch.added[first - number] = (lane.id, pickle.dumps(attributes, PICKLE_PROTOCOL))
+        batch.add(first - number, Lane(key, is_lifo=True), pickle.dumps(attributes, PICKLE_PROTOCOL))
     pages = database.pages()  # a page that is put back counts when it is done again
     put_back = Counter(key.slot for key, _ in requests.values())
     batch.note("pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()})

@@ -210,8 +210,7 @@ class JobStore(MemoryStore):
         if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
             return True
         batch = self._commits.batch
-        batch.lanes[lane.id] = lane
-        batch.added[self._last_id] = (lane.id, body)
+        batch.add(self._last_id, lane, body)
         if len(batch.added) + len(batch.done) >= COMMIT_ROWS:
             self._commits.make_room()
         return True

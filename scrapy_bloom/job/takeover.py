@@ -125,9 +125,7 @@ def _batches(scheduler: Scheduler, database: Database, crawler: Crawler, mark: b
         key = key_of(request, order)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
         id_ = first + (-index - 1 if order.is_lifo[key.is_start] else index - 2 * count)
-        lane = Lane(key, is_lifo=True)
-        batch.lanes[lane.id] = lane
-        batch.added[id_] = (lane.id, serialize.dumps(request, crawler.spider))
+        batch.add(id_, Lane(key, is_lifo=True), serialize.dumps(request, crawler.spider))
         if len(batch.added) >= _ROWS_AT_ONCE:
             yield batch
             batch = Batch(state=database.state)

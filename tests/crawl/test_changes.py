@@ -632,8 +632,9 @@ def test_items_of_several_pages(nights: list[Night]) -> None:
                     reports.append("same" if item is None else item.change.name.lower())
                     if item is not None:
                         item.is_lost = is_lost
-                changes.take(page, is_answered=state != "failed")
-                database.write(Batch(changes=changes.rows()))
+                batch = Batch()
+                changes.take(page, batch, is_answered=state != "failed")
+                database.write(batch)
             changes = Changes(database, cycle, lambda _: None)
             assert set(map(int, changes.sweep())) == model.swept(cycle, effective)
             figures = changes.end()._asdict()

@@ -35,7 +35,7 @@ class Effects(PageEffects):
 
     store: FleetStore
 
-    def take(self, page: Page) -> None:
+    def take(self, page: Page, batch: Any = None) -> None:
         for _, item in page.gave:
             self.store.items.write(item)
         page.gave = []

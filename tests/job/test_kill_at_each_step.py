@@ -10,7 +10,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import Request, Spider
@@ -79,7 +79,7 @@ class Crawl(PageEffects):
         self.steps: dict[Page, list[Step]] = {}
         self.find(0, FILTERED)  # start requests are asked for in each run
 
-    def take(self, page: Page) -> None:
+    def take(self, page: Page, batch: Any = None) -> None:
         self.items += [item for _, item in page.gave]
         page.gave.clear()
 
