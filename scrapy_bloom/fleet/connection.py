@@ -5,16 +5,19 @@ from __future__ import annotations
 import atexit
 import logging
 import secrets
+import signal
 import socket
+import threading
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient, Worker
 from scrapy_bloom.fleet.queue import Queue
@@ -22,7 +25,7 @@ from scrapy_bloom.fleet.server import Server, ServerAwayError, key_of
 from scrapy_bloom.frontier.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy_bloom.fleet.politeness import Politeness
     from scrapy_bloom.fleet.takeover import ScrapyRedis
@@ -128,16 +131,40 @@ def connect(
 def _once_the_server_is_there(join: Callable[[], Connection]) -> Connection:
     """Return what *join* returns once it raises no ServerAwayError; if that takes too long, let it raise."""
     deadline, has_warned = time.monotonic() + START_SECONDS, False
-    while True:
-        try:
-            return join()
-        except ServerAwayError as error:
-            if time.monotonic() > deadline:
-                raise
-            if not has_warned:
-                has_warned = True
-                logger.warning("The worker waits for its server, %d s at most. %s", START_SECONDS, error)
-            time.sleep(AWAY_SECONDS)
+    with _noted_signals() as signals:
+        while True:
+            try:
+                return join()
+            except ServerAwayError as error:
+                if signals:
+                    signals.clear()
+                    raise UnusableError("The worker", "was stopped as it waited", advice=str(error)) from None
+                if time.monotonic() > deadline:
+                    raise
+                if not has_warned:
+                    has_warned = True
+                    logger.warning("The worker waits for its server, %d s at most. %s", START_SECONDS, error)
+                time.sleep(AWAY_SECONDS)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Yield a list of the signals that ask the process to end. The ones in it at the end go to the handlers of before.
+
+    Scrapy's handlers would have no effect before the reactor runs again.
+    """
+    noted: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # Python allows handlers there only
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for late in noted:
+        signal.raise_signal(late)
 
 
 def _name_of(directory: Path | None) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import SlowDown
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.settings import OTHERS
+from tests.fleet.servers import wait_until
 from tests.fleet.test_queue import Worker, link, make
 from tests.fleet.test_whole import make as make_store
 
@@ -112,6 +117,25 @@ def test_a_worker_waits_for_its_server_at_its_start(mortal: RedisServer, make_st
     store = make_store(BLOOM_REDIS_URL=mortal.url)
     timer.join()
     store.close()
+
+
+def test_ctrl_c_ends_the_wait_for_a_server(make_store: Callable[..., FleetStore], caplog: Any) -> None:
+    """Also once Scrapy handles it, whose handler only takes note as long as the worker waits."""
+    taken_note: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: taken_note.append(number))
+
+    def press() -> None:
+        wait_until(lambda: "waits for its server" in caplog.text, "it waits")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pressed = pool.submit(press)
+        with pytest.raises(UnusableError, match="stopped"):
+            make_store(BLOOM_REDIS_URL="redis://127.0.0.1:1")
+        pressed.result()
+    os.kill(os.getpid(), signal.SIGINT)
+    assert taken_note == [signal.SIGINT]
+    signal.signal(signal.SIGINT, before)
 
 
 STOPPED = """
