@@ -44,13 +44,10 @@ class GivenItem:
 class PageChanges:
     """What one page in progress needs to know of the last cycle, and has given in this one."""
 
-    id: int
-    digest: int | None
-    """Of the request and the code; None: one of them has no digest."""
+    row: PageRow
+    """The row that is written when the page is committed, as far as it is known."""
     last: PageRow | None
-    request: bytes
-    """The packed request."""
-    is_filtered: bool
+    """The row that the last commit left; None: no cycle has asked for the page."""
     places: Counter[str] = field(default_factory=Counter)
     """How many items of each class the page has given."""
     items: list[GivenItem] = field(default_factory=list)
@@ -63,10 +60,6 @@ class PageChanges:
     """Whether the callback was given the answer, so that no middleware refused it, and ended without an exception."""
     status: int = 0
     """Of the answer; 0: there is none, or only a part of it."""
-    size: int = 0
-    """Bytes of its body."""
-    validator: str = ""
-    """Of the answer, as in :class:`PageRow`."""
     needs_answer: bool = False
     """Whether other things came of the page than its answer alone leads to: the next cycle asks for it in full."""
 
@@ -93,21 +86,19 @@ class Changes:
         job.begin_cycle(database, cycle)
 
     def page(
-        self, fingerprint: bytes, digest: int | None, request: bytes, *, is_filtered: bool, is_resumed_start: bool
+        self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_resumed_start: bool
     ) -> PageChanges:
-        """Return what is known of the page of a request; *digest* is of the request and the code."""
+        """Return what is known of the page of a request; *digest* is of the request and the code; 0: there is none."""
         id_ = job.number_of(fingerprint)
         last = job.page_of(self._database, id_)
-        is_same = last is not None and digest is not None and last.digest == digest
-        stored = last.request if is_same and last is not None else job.packed(request)
-        is_again = is_resumed_start and last is not None and last.cycle == self._cycle
-        return PageChanges(id_, digest, last, stored, is_filtered, is_again=is_again)
+        stored = last.request if last is not None and digest and last.digest == digest else job.packed(request)
+        row = PageRow(id_, self._cycle, PageState.UNKNOWN, 0, digest, is_filtered, stored, "")
+        return PageChanges(row, last, is_again=is_resumed_start and last is not None and last.cycle == self._cycle)
 
     def validator(self, page: PageChanges) -> str:
         """Return the validator that the request of *page* may have; "" if the page must be asked for in full."""
-        last = page.last
-        is_earlier = last is not None and last.cycle < self._cycle
-        return last.validator if is_earlier and last is not None and last.digest == page.digest else ""
+        last, digest = page.last, page.row.digest
+        return last.validator if last is not None and last.cycle < self._cycle and digest == last.digest else ""
 
     def compare(self, page: PageChanges, kind: str, digest: int, key: str | None) -> GivenItem | None:
         """Return what an item of class *kind*, which *page* has given, changes; None if it is the same.
@@ -116,16 +107,16 @@ class Changes:
         """
         label = f"{kind} {page.places[kind]}" if key is None else key
         page.places[kind] += 1
-        number = job.number_of(f"{page.id if key is None else ''} {label}".encode())
+        number = job.number_of(f"{page.row.id if key is None else ''} {label}".encode())
         rows = job.items_of(self._database, number)
-        if page.is_again and any(row[:4] == (number, page.id, digest, self._cycle) for row in rows):
+        if page.is_again and any(row[:4] == (number, page.row.id, digest, self._cycle) for row in rows):
             self._count("same")
             return None
         before = [row for row in rows if row.change // 4 < self._cycle and row.change % 4 != Change.GONE]
         same = next((row for row in before if row.digest == digest), None)
         change = Change.CHANGED if before else Change.NEW
         reported = 4 * self._cycle + change if same is None else same.change
-        row = ItemRow(number, page.id, digest, self._cycle, reported, label)
+        row = ItemRow(number, page.row.id, digest, self._cycle, reported, label)
         given = GivenItem(row, before, change)
         page.items.append(given)
         self._count(change.name.lower() if same is None else "same")
@@ -133,20 +124,18 @@ class Changes:
 
     def take(self, page: PageChanges, batch: Batch, *, is_answered: bool) -> None:
         """Add the rows of *page* to *batch*. *is_answered*: a response came, and nothing failed."""
-        state, size, validator, last = page.state(is_answered=is_answered), page.size, "", page.last
-        if state is PageState.NOT_MODIFIED and last is not None:
-            size, validator = last.size, last.validator
-        elif state is PageState.GONE:
-            size = last.size if last is not None and last.state == state else self._cycle
-        elif state is PageState.ANSWERED and page.digest is not None:
-            validator = page.validator
-        if page.needs_answer or any(given.is_lost for given in page.items):
-            validator = ""
-        row = PageRow(page.id, self._cycle, state, size, page.digest or 0, page.is_filtered, page.request, validator)
+        row, last = page.row._replace(state=page.state(is_answered=is_answered)), page.last
+        if row.state == PageState.NOT_MODIFIED and last is not None:
+            row = row._replace(size=last.size, validator=last.validator)
+        elif row.state == PageState.GONE:
+            row = row._replace(size=last.size if last is not None and last.state == row.state else self._cycle)
+        is_in_full = page.needs_answer or not row.digest or any(given.is_lost for given in page.items)
+        if is_in_full or row.state not in {PageState.ANSWERED, PageState.NOT_MODIFIED}:
+            row = row._replace(validator="")
         batch.pages.append(row)
         for given in page.items:
             # An item that was lost is as it was in the last cycle, but it is not gone.
-            last_rows = [row._replace(cycle=self._cycle) for row in given.before]
+            last_rows = [last_row._replace(cycle=self._cycle) for last_row in given.before]
             batch.items += last_rows if given.is_lost else [given.row]
 
     def sweep(self) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from scrapy_bloom.job.changes import SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Mapping
+    from collections.abc import Collection, Container
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -68,28 +68,27 @@ def digest_of(*values: Any) -> int:
     return int.from_bytes(blake2b(_encode(values).encode(), digest_size=6).digest(), "big")
 
 
-def code_digest(spider: Spider) -> int | None:
+def code_digest(spider: Spider) -> int:
     """Return a digest of the source of the class of *spider* and its bases outside of Scrapy, and of Scrapy's version.
 
-    None, with an INFO, if there is no source.
+    0, with an INFO, if there is no source.
     """
     try:
         sources = [
-            inspect.getsource(cls) for cls in type(spider).__mro__ if cls.__module__.split(".")[0] not in _LIBRARIES
+            inspect.getsource(cls)
+            for cls in type(spider).__mro__
+            if cls.__module__.split(".")[0] not in {"builtins", "scrapy"}
         ]
     except (OSError, TypeError) as error:
         logger.info(
             "The source of %s cannot be read (%s): all pages are asked for in full", type(spider).__name__, error
         )
-        return None
+        return 0
     return digest_of(scrapy.__version__, sources)
 
 
-_LIBRARIES = {"builtins", "scrapy"}
-
-
-def request_digest(stored: bytes, code: int | None, ignored: Collection[str]) -> int | None:
-    """Return a digest of the *stored* request and of the *code* that processes its page; None if one has none.
+def request_digest(stored: bytes, code: int, ignored: Collection[str]) -> int:
+    """Return a digest of the *stored* request and of the *code* that processes its page; 0 if one has none.
 
     It leaves out the keys *ignored* of ``meta`` and the Referer, which depend on which of many links came first.
     """
@@ -100,9 +99,9 @@ def request_digest(stored: bytes, code: int | None, ignored: Collection[str]) ->
     headers = attributes.pop("headers", {})
     headers.pop(b"Referer", None)
     try:
-        return None if code is None else digest_of(attributes, sorted(headers.items()), code)
+        return code and digest_of(attributes, sorted(headers.items()), code)
     except (TypeError, ValueError, RecursionError):  # of values in meta
-        return None
+        return 0
 
 
 def validator_of(response: Response) -> str:
@@ -115,14 +114,10 @@ def validator_of(response: Response) -> str:
 
 def schemes_of_scrapy(settings: BaseSettings) -> set[str]:
     """Return the schemes of URLs that Scrapy itself downloads, without a cache of its own."""
-    handlers: Mapping[str, Any] = (
-        {} if settings.getbool("HTTPCACHE_ENABLED") else settings.getwithbase("DOWNLOAD_HANDLERS")
-    )
-    paths = {
-        scheme: handler if isinstance(handler, str) else getattr(handler, "__module__", "")
-        for scheme, handler in handlers.items()
-    }
-    return {scheme for scheme, path in paths.items() if path.startswith("scrapy.")}
+    if settings.getbool("HTTPCACHE_ENABLED"):
+        return set()
+    handlers = settings.getwithbase("DOWNLOAD_HANDLERS").items()
+    return {scheme for scheme, path in handlers if str(getattr(path, "__module__", path)).startswith("scrapy.")}
 
 
 def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
@@ -165,7 +160,7 @@ class SpiderChanges:
             request, stored = page.request, page.body
             page.changes = self.core.page(
                 self._fingerprint(request),
-                None if stored is None else request_digest(stored, self._code, self._ignored),
+                0 if stored is None else request_digest(stored, self._code, self._ignored),
                 stored or pickle.dumps({"url": request.url}),
                 is_filtered=stored is not None and not request.dont_filter,
                 is_resumed_start=self._store.is_resumed and bool(request.meta.get("is_start_request")),
@@ -246,7 +241,8 @@ class SpiderChanges:
                     cookies.process_response(request, response, *self._spider_argument)
                 raise NotModified
         if response is not None and not {"dataloss", "partial"} & set(response.flags):
-            known.status, known.size, known.validator = response.status, len(response.body), validator_of(response)
+            known.status = response.status
+            known.row = known.row._replace(size=len(response.body), validator=validator_of(response))
 
     # -- commits and cycles --------------------------------------------------------------------------------------------
 

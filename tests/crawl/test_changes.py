@@ -626,7 +626,8 @@ def test_items_of_several_pages(nights: list[Night]) -> None:
                 effective.append((state, items))
                 if state == "left":
                     continue
-                page.status, page.callback, page.validator = 404 if state == "gone" else 200, "ended", "E1"
+                page.status, page.callback = 404 if state == "gone" else 200, "ended"
+                page.row = page.row._replace(validator="E1")
                 for key, price, is_lost in items if state in {"answered", "failed"} else ():
                     item = changes.compare(page, "", price, str(key))
                     reports.append("same" if item is None else item.change.name.lower())
