@@ -159,7 +159,16 @@ def test_what_a_commit_adds_to_a_file_that_was_read_ahead_comes_in_its_turn(orde
 @given(data=st.data())
 def test_hosts_take_turns(order: tuple[str, str], in_job: bool, data: st.DataObject) -> None:
     """Each pop takes a host among the idlest, none twice before others as idle; in a host, the order is Scrapy's."""
-    program = data.draw(programs("", "start", restarts=in_job))
+    check_turns(data.draw(programs("", "start", restarts=in_job)), order, in_job)
+
+
+def test_hosts_that_are_equally_busy_take_turns() -> None:
+    """As above, while each host has requests in progress."""
+    turn = [("start", 1), ("end", 2)]
+    check_turns([("push", 9, 0, 0, ""), ("push", 9, 1, 0, ""), ("start", 2), *turn * 4], ("Lifo", "Fifo"), in_job=False)
+
+
+def check_turns(program: list[tuple[Any, ...]], order: tuple[str, str], in_job: bool) -> None:
     with tempfile.TemporaryDirectory(dir=RAM) as directory:
         run = Run(Path(directory) if in_job else None, {**options_of(BY_HOST, *order), **OURS})
         run.run(program)
@@ -199,9 +208,10 @@ def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
 def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_path: Path, order: str) -> None:
     """An unfiltered request is written with its page. A read at that moment leaves it out, since it is in memory."""
     urls = [f"http://host.example/{name}" for name in ("parent", "first", "held")]
+    late = Request("http://host.example/late", priority=-1)  # so that the slot has two lanes
     with opened(tmp_path, {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}) as engine:
         parent = engine.fetch(Request(urls[0]))
-        engine.push(Request(urls[1]))
+        engine.push(Request(urls[1]), late)
         engine.push_from(parent, Request(urls[2], dont_filter=True))
         engine.commit()
         engine.end(parent)

@@ -94,12 +94,13 @@ def test_pages_in_memory_keep_the_order_of_their_items(tmp_path: Path) -> None:
 
 def test_requests_that_wait_for_their_page_keep_their_order_over_a_commit(tmp_path: Path) -> None:
     """The commit does not have them, so they are not to be read from the file."""
-    other, page, *held = (scrapy.Request(f"http://a.example/{name}", dont_filter=True) for name in "opqr")
+    other, page, young, *held = (scrapy.Request(f"http://a.example/{name}", dont_filter=True) for name in "opyqr")
     with opened(tmp_path / "job") as engine:
         fetched = engine.fetch(other, page)  # the last in is the first out
         engine.push_from(fetched, *held)
+        engine.push(young)
         engine.commit()
-        assert engine.drain() == [held[1].url, held[0].url, other.url]
+        assert engine.drain() == [young.url, held[1].url, held[0].url, other.url]
         engine.end(fetched)
 
 
