@@ -127,7 +127,7 @@ def options_of(queue: str, usual: str, start: str | None) -> dict[str, Any]:
 
 
 ORDERS = [("Lifo", "Fifo"), ("Fifo", "Fifo"), ("Lifo", None), ("Fifo", "Lifo")]
-some = settings(max_examples=3, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+some = settings(max_examples=2, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 
 
 def check_order(program: list[tuple[Any, ...]], order: tuple[str, str | None], in_job: bool) -> None:

@@ -77,8 +77,8 @@ class Outcome:
 
 def run(zoo: Sequence[Species], mode: str, pages: int = 0, redis_url: str = "") -> dict[str, Outcome]:
     """Crawl with all spiders of *zoo* at a time. Interruptions come by the *pages* that all together need."""
-    # A job commits once a second. Pages come slowly enough for a kill to find some committed, some done, some in work.
-    delay = 0.5 if mode in {"kill", "fleet-kill"} else 0.02
+    # Pages come slowly enough for a kill to find some committed, some done, some in work.
+    delay = {"kill": 0.06, "fleet-kill": 0.5}.get(mode, 0.02)
     here = Path(tempfile.mkdtemp(prefix="scrapy-zoo-"), "here")
     here.mkdir()
     with ExitStack() as stack:
