@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from scrapy import crawler as scrapys
+from scrapy import signals
+from scrapy.exceptions import CloseSpider
 
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.job.inspect import inspect_job
@@ -16,6 +18,9 @@ from tests.support.engine import BY_HOST, wait_for_job
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
 
     from scrapy_bloom.job.inspect import JobInfo
 
@@ -216,3 +221,28 @@ def test_pages_older_than_the_maximum_age_are_fetched_again(tmp_path: Path) -> N
         assert site.hits == {"/": 2, "/a": 1}
         crawl(site, tmp_path, {**settings, "DAYS_LATER": 2})
         assert site.hits == {"/": 3, "/a": 2}
+
+
+def test_a_job_that_begins_anew_and_ends_at_once_loses_no_start_url(tmp_path: Path) -> None:
+    """A finished job is begun again, and its crawl is closed before it has asked for anything."""
+    urls = ["/0", "/1"]
+    with Site({url: [] for url in urls}) as site:
+        settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "START": urls}
+        crawl(site, tmp_path, settings)
+        crawl(site, tmp_path, {**settings, "EXTENSIONS": {f"{__name__}.ClosesAtOnce": 1}})
+        site.forget_hits()
+        crawl(site, tmp_path, settings)
+        assert site.hits == dict.fromkeys(urls, 1)
+
+
+class ClosesAtOnce:
+    """Extension: closes the spider when it is opened."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        crawler.signals.connect(cls._close, signal=signals.spider_opened, weak=False)
+        return cls()
+
+    @staticmethod
+    def _close() -> None:
+        raise CloseSpider("shutdown")

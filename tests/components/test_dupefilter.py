@@ -122,17 +122,6 @@ def test_a_crawl_in_which_nothing_can_be_checked_ends(tmp_path: Path) -> None:
     assert len(outcome.lines("CRITICAL")) == 1
 
 
-def test_what_was_taken_back_is_new(tmp_path: Path) -> None:
-    """In this run and the next, once."""
-    request = Request("http://a.example/")
-    for expected in ([False, True, False, True], [True, True, False, True]):
-        ours = ours_with(JOBDIR=str(tmp_path))
-        found = [ours.request_seen(request), ours.request_seen(request)]
-        ours.forget(request)
-        assert [*found, ours.request_seen(request), ours.request_seen(request)] == expected
-        ours.close("finished")
-
-
 def test_the_stats_say_what_the_filter_holds() -> None:
     """Keys, layers, bytes, fill and the loss to be expected are set at the end."""
     ours = ours_with()
