@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "job": FLOOR | {"frontier"},
     "fleet": FLOOR | {"frontier"},
     "crawl": FLOOR | {"frontier", "job"},
-    "links": FLOOR | {"crawl"},
+    "links": FLOOR | {"crawl", "components"},
     "components": FLOOR | STORES | {"crawl"},
     "commands": FLOOR | STORES | {"crawl", "components"},
     "__main__": {"commands"},
@@ -43,7 +43,7 @@ MAY_IMPORT = {
 """Parts of the package, by the parts that they may import. The root imports on demand."""
 LIBRARIES_OF_THE_FILTER = {"scrapy_bloom", "bitarray", "mmh3", "typing_extensions"}
 MAY_IMPORT_REDIS = {"fleet", "components", "commands"}
-NEED_NO_SCRAPY = {"filter", "fleet", "url"}
+NEED_NO_SCRAPY = {"filter", "url", "loops", "frontier", "job", "fleet", "crawl"}
 """Parts that work on plain data. They must not import Scrapy for types either."""
 
 

@@ -201,7 +201,7 @@ def bytes_on_disk(rows: int) -> measure.Figures:
     """Return the bytes that each of so many pages takes, and each of so many items, written as commits write them."""
     from scrapy import Request
 
-    from scrapy_bloom.frontier import serialize
+    from scrapy_bloom.components import serialize
     from scrapy_bloom.job import changes
     from scrapy_bloom.job.database import Database
 

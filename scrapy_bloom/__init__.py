@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from scrapy_bloom.components.addon import Addon as Addon
     from scrapy_bloom.components.dupefilter import BloomDupeFilter as BloomDupeFilter
     from scrapy_bloom.components.feeds import FeedExporter as FeedExporter
+    from scrapy_bloom.components.fingerprints import RequestFingerprinter as RequestFingerprinter
+    from scrapy_bloom.components.fingerprints import fingerprint as fingerprint
     from scrapy_bloom.components.fleet_scheduler import FleetScheduler as FleetScheduler
     from scrapy_bloom.components.loop_guard import LoopGuardMiddleware as LoopGuardMiddleware
     from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
     from scrapy_bloom.components.scheduler import DurableScheduler as DurableScheduler
-    from scrapy_bloom.crawl.fingerprints import RequestFingerprinter as RequestFingerprinter
-    from scrapy_bloom.crawl.fingerprints import fingerprint as fingerprint
     from scrapy_bloom.errors import BloomError as BloomError
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
     from scrapy_bloom.filter.directory import open_filter as open_filter
@@ -34,12 +34,12 @@ _HOME = {
     "FleetScheduler": "components.fleet_scheduler",
     "LoopGuardMiddleware": "components.loop_guard",
     "RedisBloomDupeFilter": "components.redis_dupefilter",
-    "RequestFingerprinter": "crawl.fingerprints",
+    "RequestFingerprinter": "components.fingerprints",
     "ScalableBloomFilter": "filter.chain",
     "UnseenLinkExtractor": "links.extractor",
     "UnseenLinks": "links.spider",
     "canonicalize_url": "url.canonical",
-    "fingerprint": "crawl.fingerprints",
+    "fingerprint": "components.fingerprints",
     "open_filter": "filter.directory",
 }
 

@@ -21,7 +21,7 @@ from scrapy.extensions.feedexport import FileFeedStorage
 from scrapy.utils.project import get_project_settings
 
 from scrapy_bloom.components.fleet_settings import ITEMS
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.spider_crawl import crawl_of
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -34,7 +34,8 @@ class ItemBuffer(FileFeedStorage):
 
     def open(self, spider: Spider) -> IO[bytes]:
         """Return the buffer of the store."""
-        store: Any = Crawl.of(spider.crawler).store
+        crawl = crawl_of(spider.crawler)
+        store: Any = None if crawl is None else crawl.store
         # The feed of a worker without items is opened when the store is closed.
         buffer: IO[bytes] = io.BytesIO() if store is None else store.items
         return buffer

@@ -14,10 +14,10 @@ from scrapy.utils.conf import arglist_to_dict
 
 from scrapy_bloom.commands.targets import settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.stopped import stopped_job
-from scrapy_bloom.job.takeover import export_queue
 
 if TYPE_CHECKING:
     import argparse

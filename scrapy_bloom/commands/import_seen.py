@@ -17,10 +17,10 @@ from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
 from scrapy_bloom.commands.targets import fingerprints_by, of_url_in, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
+from scrapy_bloom.components.takeover import import_seen, read_fingerprints
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.stopped import stopped_job
-from scrapy_bloom.job.takeover import import_seen, read_fingerprints
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from scrapy_bloom.commands.import_seen import job_to_fill
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
 from scrapy_bloom.commands.targets import fingerprints_by, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
+from scrapy_bloom.components import serialize
+from scrapy_bloom.components.requests import lane_in, scrapys_order
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.lanes import Lane
-from scrapy_bloom.frontier.order import Order, key_of
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.settings import BloomSettings
 
@@ -92,7 +92,7 @@ def _crawler(settings: Settings, name: str, *, is_needed: bool) -> Crawler | Non
 
 @contextmanager
 def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
-    order = Order.of(settings, in_job=True)
+    order = scrapys_order(settings, in_job=True)
     with job_to_fill(jobdir, settings, spider or None) as (chain, database, space, fingerprint_of):
 
         def enqueue(requests: list[Request]) -> int:
@@ -106,7 +106,7 @@ def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
             state = replace(state, spider=state.spider or spider, filter=chain.chain_id, key_space=space)
             batch = Batch(state=replace(state, last_id=last_id), fingerprints=dict.fromkeys(new))
             for id_, request in enumerate(new.values(), start=state.last_id + 1):
-                key = key_of(request, order)
+                key = lane_in(order, request)
                 batch.add(id_, Lane(key, is_lifo=order.is_lifo[key.is_start]), serialize.dumps(request, None))
             # As a crawl commits: a page counts as seen only once its request is on disk.
             database.write(batch, redo_until=chain.synced)

@@ -10,7 +10,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.project import get_project_settings
 
-from scrapy_bloom.crawl.fingerprints import fingerprints_of, fingerprints_under
+from scrapy_bloom.components.fingerprints import fingerprints_of, fingerprints_under
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.url.rules import resolve
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.components.changes import ChangesMiddleware
 from scrapy_bloom.components.loop_guard import LoopGuardMiddleware
 from scrapy_bloom.components.politeness import PolitenessMiddleware
-from scrapy_bloom.crawl.startup import job_directory, log_start_errors
+from scrapy_bloom.components.startup import job_directory, log_start_errors
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings

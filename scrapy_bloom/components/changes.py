@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.spider_changes import SpiderChanges
+from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.frontier.page import UNKNOWN
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
+    from scrapy_bloom.components.in_progress import PagesInProgress
     from scrapy_bloom.crawl.changes import PageChanges
 
 
@@ -28,7 +30,7 @@ class ChangesMiddleware:
     """
 
     def __init__(self, crawler: Crawler) -> None:
-        self._crawl = Crawl.of(crawler)
+        self._crawler = crawler
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -37,15 +39,15 @@ class ChangesMiddleware:
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Add a validator to *request*, if its page need not be answered in full."""
-        watch, page = self._crawl.changes, self._crawl.pages.of_request(request)
-        if watch is None:
+        watch, pages = self._watch()
+        if watch is None or pages is None:
             return
-        if page is not None:
+        if (page := pages.of_request(request)) is not None:
             watch.ask(page, request)
             return
-        parent = self._crawl.pages.current()  # of engine.download()
+        parent = pages.current()  # of engine.download()
         if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
-            watch.of(parent).needs_answer = True
+            watch.needs_answer(parent)
 
     def process_response(
         self,
@@ -67,7 +69,8 @@ class ChangesMiddleware:
         self._answered(request, None)
 
     def _answered(self, request: Request, response: Response | None) -> None:
-        watch, page = self._crawl.changes, self._crawl.pages.of_request(request)
+        watch, pages = self._watch()
+        page = None if pages is None else pages.of_request(request)
         if watch is not None and page is not None:
             watch.answered(page, request, response)
 
@@ -99,8 +102,15 @@ class ChangesMiddleware:
             yield output
         self._processed()
 
+    def _watch(self) -> tuple[SpiderChanges | None, PagesInProgress | None]:
+        crawl = crawl_of(self._crawler)
+        if crawl is None or not isinstance(crawl.core.changes, SpiderChanges):
+            return None, None
+        return crawl.core.changes, crawl.pages
+
     def _known(self) -> PageChanges | None:
-        watch, page = self._crawl.changes, self._crawl.pages.current()
+        watch, pages = self._watch()
+        page = None if pages is None else pages.current()
         return None if watch is None or page is None else watch.of(page)
 
     def _processed(self) -> None:

@@ -26,9 +26,10 @@ from scrapy_bloom.components.feed_format import (
     survives_kill,
     without_postprocessing,
 )
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.in_progress import ITEM
-from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
+from scrapy_bloom.components.in_progress import ITEM
+from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
+from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
+from scrapy_bloom.job.feed_journal import FeedJournal
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
 from scrapy_bloom.job.feeds import path_now, place_of
 from scrapy_bloom.job.records import FeedLength, Feeds, FeedState
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
 
     from scrapy_bloom.job.feeds import NotedFeeds
+    from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +56,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self.crawl = Crawl.of(crawler)
-        self.crawl.parts.feeds = self
+        self._stats: Any = crawler.stats
+        self._crawl: SpiderCrawl | None = None  # set when the feeds are opened, if our scheduler keeps the requests
         self._feeds: dict[str, Feed] = {}  # by their names in FEEDS
         self._files: dict[Path, FileFeedStorage] = {}  # that are part of commits
         self._full: list[tuple[FeedSlot, FeedState]] = []  # files that are complete, and perhaps not written
@@ -67,21 +69,32 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; continue the ones that an unfinished job has begun."""
         super().open_spider(spider)
-        store, journal = self.crawl.store, self.crawl.journal
-        if not self.crawl.setup.scheduler or store is None or store.commits is None:  # pages are not acknowledged
+        crawl = crawl_of(self.crawler)
+        if crawl is None or not crawl.core.keeps_requests or crawl.store.commits is None:  # pages are not acknowledged
             for slot in self.slots:
                 self._warn_of_kills(slot, "the scheduler is not ours")
             return
+        self._crawl = crawl
         slots, self.slots = self.slots, []
         for slot in slots:
             self._open_feed(slot)
-        if journal is not None:
-            journal.open_feeds()
+        if self._journal is not None:
+            self._journal.open_feeds()
+
+    @property
+    def _job(self) -> JobStore | None:
+        return None if self._crawl is None else self._crawl.job
+
+    @property
+    def _journal(self) -> FeedJournal | None:
+        """The journal of a fleet's worker that has a job directory."""
+        journal = None if self._crawl is None else getattr(self._crawl.store, "journal", None)
+        return journal if isinstance(journal, FeedJournal) else None
 
     @property
     def _noted(self) -> NotedFeeds | None:
         """The feeds that are part of commits; None: there are none."""
-        keeper = self.crawl.journal if self.crawl.job is None else self.crawl.job
+        keeper = self._journal if self._job is None else self._job
         return None if keeper is None else keeper.noted
 
     def _open_feed(self, slot: FeedSlot) -> None:
@@ -96,7 +109,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         if noted is not None and problem is None:
             if self._can_be_opened(slot):
                 self._feeds[name] = self._open_in_job(slot, noted)
-        elif self.crawl.job is not None:
+        elif self._job is not None:
             self.slots.append(slot)
             self._warn_of_kills(slot, problem)
         else:  # of a fleet: its items are written when their pages are done
@@ -104,10 +117,13 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             if not survives_kill(slot):
                 self._warn_of_kills(slot, problem)
 
+    def _is_outside_of_commits(self) -> None:
+        if self._crawl is not None:
+            self._crawl.core.delta.wait_for_end()
+
     def _warn_of_kills(self, slot: FeedSlot, problem: str | None) -> None:
-        if self.crawl.delta is not None:
-            self.crawl.delta.waits_for_end = True
-        if self.crawl.jobdir is not None:
+        self._is_outside_of_commits()
+        if self.settings["JOBDIR"]:
             logger.info("%s: a kill may lose items of this feed or give them twice, since %s", slot.uri, problem)
 
     def _can_be_opened(self, slot: FeedSlot) -> bool:
@@ -123,9 +139,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         return True
 
     def _count_failed(self, slot: FeedSlot) -> None:
-        if self.crawl.delta is not None:
-            self.crawl.delta.waits_for_end = True
-        self.crawl.stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
+        self._is_outside_of_commits()
+        self._stats.inc_value("feedexport/failed_count/" + type(slot.storage).__name__)  # as Scrapy does
 
     def _open_in_job(self, plain: FeedSlot, noted: NotedFeeds) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
@@ -186,7 +201,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             self._files[path] = FileFeedStorage(
                 (note or named)._replace(path=storage.path, place=named.place, cycle=noted.cycle, feeds={}, end=b""),
                 noted.log,
-                self.crawl.flush,
+                self._flush_store,
                 compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
                 overwrites=storage.write_mode == "wb" and not is_begun,
                 keeps=is_ours,
@@ -195,11 +210,15 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         slot.storage = self._files[path]
         return slot
 
+    def _flush_store(self) -> None:
+        if self._crawl is not None:
+            self._crawl.store.flush()
+
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def item_scraped(self, item: Any, spider: Spider) -> None:
         """Keep a copy of *item* with its page, or write it at once if it belongs to none."""
-        page, kept = self.crawl.pages.current(), None
+        page, kept = None if self._crawl is None else self._crawl.pages.current(), None
         for name, feed in list(self._feeds.items()):
             if not feed.slot.filter.accepts(item):
                 continue
@@ -259,7 +278,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def _waits_in_journal(self, feed: str, item: Any) -> bool:
         """Let *item* wait in the journal until its page is acknowledged; return False if it cannot, or need not."""
-        journal = self.crawl.journal
+        journal = self._journal
         if journal is None or self._feeds[feed].file is None:
             return False
         try:

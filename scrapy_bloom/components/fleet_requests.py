@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections import Counter
 from hashlib import sha1
@@ -12,17 +13,22 @@ from urllib.parse import urlsplit
 from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.fleet.entry import FIELDS, RETRIED, SIGNED, Entries
+from scrapy_bloom.components.requests import PushedStartUrl, Requests, lane_in
+from scrapy_bloom.components.round_trip import attributes_of, check_values
+from scrapy_bloom.components.serialize import DEFAULTS
+from scrapy_bloom.fleet.entry import FIELDS, PUSHED, RETRIED, SIGNED, Entries
 from scrapy_bloom.fleet.messages import QueueLane
-from scrapy_bloom.frontier.order import key_of
-from scrapy_bloom.frontier.round_trip import attributes_of, check_values
-from scrapy_bloom.frontier.serialize import DEFAULTS, OF_THE_LAST_TRY
+from scrapy_bloom.frontier.page import Pending
+from scrapy_bloom.frontier.stored import OF_THE_LAST_TRY
 
 if TYPE_CHECKING:
     from scrapy import Spider
 
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
 
 _ACTING_KEYS = ("ftp_", "playwright", "splash", "selenium", "puppeteer", "nodriver", "camoufox", "zyte_api")
 """Keys of ``meta`` begin so if they make a download handler, Scrapy's or a known one, write files or run scripts."""
@@ -30,7 +36,7 @@ _ARGUMENTS = {*FIELDS[:-1]}
 """Of ``Request``."""
 
 
-class FleetRequests:
+class FleetRequests(Requests):
     """The requests of *spider*, in this *order*; with *secret*, they are signed, and may need a pickle.
 
     Entries are not trusted: one that is damaged or odd raises ValueError. Without a signature, a request has an http or
@@ -38,14 +44,15 @@ class FleetRequests:
     """
 
     def __init__(self, spider: Spider | None, secret: str | None, order: Order, fingerprints: Fingerprints) -> None:
-        self._spider, self._order, self._fingerprints = spider, order, fingerprints
+        super().__init__(order)
+        self._spider, self._fingerprints = spider, fingerprints
+        self._has_warned = False
         self._entries = Entries(secret)
         self._starts: Counter[bytes] = Counter()
 
-    def begin_start(self) -> Request:
-        """Count start requests from zero: start() is about to run. Return a request that stands for start() itself."""
+    def begin_start(self) -> None:
+        """Count start requests from zero: start() is about to run."""
         self._starts.clear()
-        return Request("data:,")
 
     def start_fingerprint(self, request: Request) -> bytes | None:
         """Return a fingerprint for an unfiltered start request, so that the fleet fetches it once; None for others.
@@ -59,9 +66,27 @@ class FleetRequests:
         self._starts[fingerprint] += 1
         return sha1(b"start %d " % self._starts[fingerprint] + fingerprint, usedforsecurity=False).digest()
 
+    def pending(self, request: Request, fingerprint: bytes | None, mark: Mark | None = None) -> Pending:
+        """Return *request*, which is about to be queued, as plain data."""
+        try:
+            lane, entry = self.write(request)
+        except ValueError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.error(  # noqa: TRY400 - the error is part of it
+                    "%s cannot be written to the queue without a pickle: %s. It stays in this worker; if that is "
+                    "killed or stopped, the page that led to it is fetched again. bloom/fleet/in_memory counts such "
+                    "requests. Put plain types into meta and cb_kwargs, and methods of the spider into callback and "
+                    "errback; or set BLOOM_FLEET_SECRET to the same long random text in all workers.",
+                    request,
+                    error,
+                )
+            return Pending(None, fingerprint, None, request, mark)
+        return Pending(lane, fingerprint, entry)
+
     def write(self, request: Request) -> tuple[QueueLane, bytes]:
         """Return the lane and the entry of *request*. Raises ValueError if it cannot be written to the server."""
-        entry, key = self._entry(request), key_of(request, self._order)
+        entry, key = self._entry(request), lane_in(self._order, request)
         push = "RPUSH" if self._order.is_lifo[key.is_start] else "LPUSH"
         return QueueLane(key.slot, str(-2 * key.priority + key.is_start), push), entry  # start requests come last
 
@@ -105,8 +130,14 @@ class FleetRequests:
         _check_class(fields.get("_class"))
         return request_from_dict(fields, spider=self._spider)
 
-    def pushed(self, data: bytes) -> tuple[Request, list[tuple[Request, bytes | None]]]:
-        """Return a request that stands for a pushed start URL, and the requests that it leads to, with fingerprints.
+    def restored(self, body: bytes) -> tuple[Request, Mark | None]:
+        """Return the request of the entry *body*, without a mark; raise PushedStartUrl if it is one."""
+        if body[:1] == PUSHED:
+            raise PushedStartUrl(self.pushed(body[1:]))
+        return self.read(body), None
+
+    def pushed(self, data: bytes) -> list[tuple[Request, bytes | None]]:
+        """Return the requests that a pushed start URL leads to, with fingerprints.
 
         A fingerprint of None: that request is not filtered. A spider of scrapy-redis makes the requests itself.
         Otherwise *data* is a URL, or JSON with ``url`` and other arguments of ``Request``; further fields are form
@@ -125,8 +156,7 @@ class FleetRequests:
         except Exception as error:  # a spider's method raises anything
             raise ValueError(f"{type(error).__name__}: {error}") from None
         fingerprint_of = self._fingerprints.of_request
-        links = [(request, None if request.dont_filter else fingerprint_of(request)) for request in requests]
-        return Request("data:,"), links
+        return [(request, None if request.dont_filter else fingerprint_of(request)) for request in requests]
 
 
 def _request_of(pushed: bytes) -> Request:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.reactor import is_reactor_installed
 
+from scrapy_bloom.components.assembly import Options, filter_of
 from scrapy_bloom.components.fleet_start import StartRun, has_start
+from scrapy_bloom.components.hooks import wake_engine
 from scrapy_bloom.components.scheduler import DurableScheduler
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.hooks import wake_engine
-from scrapy_bloom.crawl.startup import log_start_errors
+from scrapy_bloom.components.startup import log_start_errors
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.job.feed_journal import FeedJournal
 
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
+    from scrapy_bloom.components.fleet_requests import FleetRequests
+    from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.fleet.store import FleetStore
-    from scrapy_bloom.frontier.store import PageEffects
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.records import Feeds
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -53,21 +56,34 @@ class FleetScheduler(DurableScheduler):
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
-            crawl = Crawl.of(crawler)
-            crawl.setup.make_store = partial(fleet_store, effects=crawl.parts, feeds=lambda: crawl.parts.feeds)
             scheduler = super().from_crawler(crawler)
-            if not crawl.setup.filter:
+            if filter_of(crawler) is None:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
                 raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
             return scheduler
 
+    def make_store(self, options: Options, fingerprints: Fingerprints, feeds: Feeds) -> tuple[FleetStore, Requests]:
+        """Join the fleet; return the store of this worker, and how it holds requests."""
+        return fleet_store(options.crawler, options.bloom, fingerprints, feeds)
+
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Join the fleet, and have one worker of it run start()."""
         opened = super().open(spider)
-        if has_start(self.crawl.crawler) and not self.crawl.setup.looks_only:
-            store: Any = self.crawl.store
-            self._start = StartRun(self.crawl.crawler, store)
+        if self.crawl is not None and not self._options.looks_only and has_start(self.crawl.crawler):
+            self._start = StartRun(self.crawl)
         return opened
+
+    def _admission(
+        self, crawl: SpiderCrawl, request: Request, parent: Page | None
+    ) -> tuple[bytes | None, int | None] | None:
+        """Return also for unfiltered start requests a fingerprint, so that the fleet fetches them once."""
+        admission = super()._admission(crawl, request, parent)
+        if admission == (None, None) and not self._options.looks_only:
+            store: Any = crawl.store
+            requests: Any = crawl.requests
+            if parent is store.start.page:  # None: start() is over, or each worker runs it
+                return requests.start_fingerprint(request), None
+        return admission
 
     def close(self, reason: str) -> Deferred[None] | None:
         """Deliver what is left, and leave the fleet."""
@@ -84,30 +100,24 @@ class FleetScheduler(DurableScheduler):
 
 
 def fleet_store(
-    crawler: Crawler,
-    settings: BloomSettings,
-    fingerprints: Fingerprints,
-    *,
-    effects: PageEffects,
-    feeds: Callable[[], Feeds],
-) -> FleetStore:
-    """Return the store of a worker. *effects* takes what its pages have given, and *feeds* returns its own feeds."""
+    crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, feeds: Feeds
+) -> tuple[FleetStore, FleetRequests]:
+    """Return the store of a worker with *feeds* of its own, and how it holds requests."""
     from scrapy_bloom.components.fleet_requests import FleetRequests  # imports redis
     from scrapy_bloom.components.fleet_settings import Throttle, order_of, worker_options
     from scrapy_bloom.fleet.store import FleetStore
 
     order = order_of(crawler.settings, crawler.spider)
-    return FleetStore(
+    store = FleetStore(
         worker_options(crawler, settings, order, has_start=has_start(crawler)),
         settings,
         fingerprints,
-        FleetRequests(crawler.spider, settings.fleet_secret, order, fingerprints),
-        effects=effects,
         stats=crawler.stats,
         wake=_in_crawl(partial(wake_engine, crawler)),
         open_journal=partial(FeedJournal, feeds=feeds),
         own_delays=Throttle(crawler).changed,
     )
+    return store, FleetRequests(crawler.spider, settings.fleet_secret, order, fingerprints)
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:

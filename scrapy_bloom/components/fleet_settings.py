@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy_bloom.components.requests import scrapys_order
 from scrapy_bloom.fleet.connection import WorkerOptions
 from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import DEFAULT_URL
 from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter
-from scrapy_bloom.frontier.order import Order
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.settings import BloomSettings
 
 ITEMS = "_BLOOM_FLEET_ITEMS"
@@ -73,7 +74,7 @@ def politeness_of(settings: BaseSettings, spider: Spider | None) -> Politeness:
 
 def order_of(settings: BaseSettings, spider: Spider | None) -> Order:
     """Return the order of the fleet's requests. It keeps slots apart if any slot has a delay or a share."""
-    order, politeness = Order.of(settings, in_job=True), politeness_of(settings, spider)
+    order, politeness = scrapys_order(settings, in_job=True), politeness_of(settings, spider)
     return order._replace(by_slot=True) if any(politeness.delays.values()) or politeness.shares else order
 
 

@@ -10,13 +10,15 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils.defer import maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 
-from scrapy_bloom.crawl.in_progress import CURRENT
+from scrapy_bloom.components.in_progress import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from scrapy.crawler import Crawler
 
+    from scrapy_bloom.components.fleet_requests import FleetRequests
+    from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.fleet.store import FleetStore
     from scrapy_bloom.frontier.page import Page
 
@@ -27,16 +29,21 @@ def has_start(crawler: Crawler) -> bool:
 
 
 class StartRun:
-    """Takes the place of the output of start() in the engine of *crawler*.
+    """Takes the place of the output of start() in the engine of *crawl*.
 
-    The output waits until *store* has the lease of start(). It ends when nothing is pending or in hand at any worker.
+    The output waits until the store has the lease of start(). It ends when nothing is pending or in hand at any worker.
     In between, start() is run again if the server went back to a time before it had ended. All that start() gives
     belongs to one page, which is acknowledged when start() has ended and its items are through the pipelines.
     """
 
-    def __init__(self, crawler: Crawler, store: FleetStore) -> None:
+    def __init__(self, crawl: SpiderCrawl) -> None:
+        crawler = crawl.crawler
         self._engine: Any = crawler.engine
-        self._store = store
+        store: Any = crawl.store
+        requests: Any = crawl.requests
+        self._store: FleetStore = store
+        self._requests: FleetRequests = requests
+        self._pages = crawl.pages
         self._page: Page | None = None
         self._open_parts = 0  # of the page: start() itself, and items in pipelines
         self._waiting: Deferred[None] | None = None
@@ -59,6 +66,8 @@ class StartRun:
     async def _outputs(self, outputs: AsyncIterator[Any] | None) -> AsyncIterator[Any]:
         while await self._is_granted():
             page = self._page = self._store.begin_start()
+            self._requests.begin_start()
+            self._pages.hand_out(page, Request("data:,"), None)
             self._open_parts = 1
             CURRENT.set(page)  # the engine handles the output in this context, which is its own for start()
             try:
@@ -99,4 +108,5 @@ class StartRun:
         self._open_parts -= 1
         if not self._open_parts and self._page is not None:
             page, self._page = self._page, None
+            self._pages.leave(page.request)
             self._store.done(page)

@@ -8,7 +8,8 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.assembly import Options
+from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.loops.novelty import Answer
 
 if TYPE_CHECKING:
@@ -27,15 +28,15 @@ class LoopGuardMiddleware(BaseSpiderMiddleware):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._crawl = Crawl.of(crawler)
-        if self._crawl.guard is None:
+        if not Options.of(crawler).bloom.loop_guard:
             raise NotConfigured
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Show the guard what *response* brought, whatever its callback does with it."""
-        page = self._crawl.pages.current()
-        if page is not None and self._crawl.guard is not None:
-            self._crawl.guard.judge(page, answer_of(response))
+        crawl = crawl_of(self.crawler)
+        page = None if crawl is None else crawl.pages.current()
+        if crawl is not None and page is not None:
+            crawl.core.guard.judge(page, answer_of(response))
 
 
 def answer_of(response: Response) -> Answer | None:

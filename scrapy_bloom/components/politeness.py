@@ -17,8 +17,8 @@ from scrapy.exceptions import NotConfigured
 from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.hooks import DOWNLOADER_SLOTS
+from scrapy_bloom.components.hooks import DOWNLOADER_SLOTS
+from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.frontier.paused import LONGEST_PAUSE
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
     from typing_extensions import Self
-
-    from scrapy_bloom.frontier.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class PolitenessMiddleware:
         self._obeys = settings.getbool("ROBOTSTXT_OBEY")
         if not self._statuses and not self._obeys:
             raise NotConfigured
-        self._crawler, self._crawl = crawler, Crawl.of(crawler)
+        self._crawler = crawler
         self._stats: Any = crawler.stats
         self._delays: dict[str, float] = {}  # of robots.txt, by host
         self._known: set[str] = set()  # slots that were paused at the last response
@@ -68,10 +66,10 @@ class PolitenessMiddleware:
 
     def _begin(self) -> None:
         """Listen, after AutoThrottle, which does so when the spider is opened, too."""
-        crawl, connect = self._crawl, self._crawler.signals.connect
-        if crawl.store is None or not crawl.setup.scheduler or DOWNLOADER_SLOTS in crawl.pages.missing_hooks:
+        crawl, connect = crawl_of(self._crawler), self._crawler.signals.connect
+        if crawl is None or not crawl.core.keeps_requests or DOWNLOADER_SLOTS in crawl.pages.missing_hooks:
             return
-        self._store: Store = crawl.store
+        self._pages, self._store = crawl.pages, crawl.store
         self._paused = crawl.store.paused
         connect(self._response_downloaded, signal=signals.response_downloaded)
         connect(self._response_received, signal=signals.response_received)
@@ -81,7 +79,7 @@ class PolitenessMiddleware:
 
     def process_request(self, request: Request, spider: Spider | None = None) -> Request | None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Give *request* back to the queue if its slot is paused."""
-        return self._again(request) if self._waits(request) else None
+        return self._pages.give_back(request) if self._waits(request) else None
 
     def process_exception(
         self,
@@ -93,20 +91,12 @@ class PolitenessMiddleware:
         if request not in self._taken_off:
             return None
         self._taken_off.discard(request)
-        return self._again(request)
+        return self._pages.give_back(request)
 
     def _waits(self, request: Request) -> bool:
         """Return whether *request* is of a paused slot, and of our queue: robots.txt, for example, is not."""
-        page = self._crawl.pages.of_request(request)
+        page = self._pages.of_request(request) if self._paused else None
         return page is not None and page.slot in self._paused
-
-    def _again(self, request: Request) -> Request:
-        """Return a copy of *request* that the scheduler takes in again, unfiltered: the filter knows it."""
-        again = request.copy()
-        if (page := self._crawl.pages.of_request(request)) is not None:
-            page.is_judged = True
-            self._crawl.pages.given_back.add(again)
-        return again
 
     def _give_back(self) -> None:
         """Take the requests of paused slots off the downloader's queues."""
@@ -133,7 +123,7 @@ class PolitenessMiddleware:
 
     def _pause(self, request: Request, seconds: float) -> None:
         """Pause the slot of *request*. It has none if hosts have no queues of their own."""
-        page, until = self._crawl.pages.of_request(request), time.time() + seconds
+        page, until = self._pages.of_request(request), time.time() + seconds
         if page is None or not page.slot or not seconds or until <= self._paused.get(page.slot, 0):
             return
         if page.slot not in self._paused:

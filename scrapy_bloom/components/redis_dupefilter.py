@@ -9,17 +9,19 @@ from scrapy.utils.misc import load_object
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.components.fleet_scheduler import FleetScheduler
+from scrapy_bloom.components.requests import Requests
 from scrapy_bloom.components.scheduler import DurableScheduler
-from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.frontier.order import Order
+from scrapy_bloom.frontier.order import IN_ANY_ORDER
 
 if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
+    from scrapy_bloom.components.assembly import Options
     from scrapy_bloom.fleet.shared_filter import SharedFilter
+    from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -42,15 +44,13 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         """Build the filter of *crawler*."""
         # Not issubclass(): to that, all of Scrapy's schedulers are each other's subclasses.
         bases = load_object(crawler.settings["SCHEDULER"]).__mro__
-        if FleetScheduler not in bases:
-            if DurableScheduler in bases:
-                problem = (
-                    "SCHEDULER is DurableScheduler, which does not share its requests. If this worker is lost, no "
-                    "other worker fetches them, because RedisBloomDupeFilter counts them as seen. "
-                    "Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
-                )
-                raise SettingsError([problem])
-            Crawl.of(crawler).setup.make_store = shared_filter
+        if DurableScheduler in bases and FleetScheduler not in bases:
+            problem = (
+                "SCHEDULER is DurableScheduler, which does not share its requests. If this worker is lost, no other "
+                "worker fetches them, because RedisBloomDupeFilter counts them as seen. "
+                "Set SCHEDULER = 'scrapy_bloom.FleetScheduler'"
+            )
+            raise SettingsError([problem])
         return super().from_crawler(crawler)
 
     @classmethod
@@ -64,8 +64,12 @@ class RedisBloomDupeFilter(BloomDupeFilter):
     def clear(self) -> None:
         """Remove the filter from the server, as scrapy-redis does at its start or end unless told otherwise."""
         self.open()
-        store: Any = self.crawl.store
+        store: Any = None if self.crawl is None else self.crawl.store
         store.clear()
+
+    def make_store(self, options: Options) -> tuple[Store, Requests]:
+        """Return a store whose filter is on a server; no request is kept there."""
+        return shared_filter(options.crawler, options.bloom, self.fingerprints), Requests(IN_ANY_ORDER)
 
 
 def shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:
@@ -78,6 +82,5 @@ def shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Finge
         settings,
         fingerprints,
         spider=spider_name(crawler),
-        order=Order.of(crawler.settings, in_job=False),
         stats=crawler.stats,
     )

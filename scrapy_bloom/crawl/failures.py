@@ -1,26 +1,17 @@
-"""The list of requests that have failed for good."""
+"""Requests that have failed for good: the list of a job, and pages that links may lead to once more."""
 
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
-from scrapy import Request
-from scrapy.utils.httpobj import urlparse_cached
-
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.frontier import serialize
-from scrapy_bloom.frontier.page import FailedRow
-from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from scrapy.crawler import Crawler
-
-    from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.url.fingerprint import Fingerprints
+    from scrapy_bloom.crawl.stats import Stats
+    from scrapy_bloom.frontier.page import FailedRow
 
 logger = logging.getLogger(__name__)
 
@@ -29,37 +20,32 @@ MOST_LISTED = 100_000
 
 
 class Failures:
-    """The failed requests of one crawl."""
+    """The failed requests of one crawl.
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._listed: int | None = None  # how many requests a job lists
-        self.statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
-        """Statuses of an answer that count as a failure: by then the retries are used up."""
+    Args:
+        stats: Counts them.
+        listed: How many a job lists so far; None: there is no list.
+        are_forgotten: ``BLOOM_FORGET_FAILED``.
+
+    """
+
+    def __init__(self, stats: Stats, listed: int | None, *, are_forgotten: bool) -> None:
+        self._stats, self._listed = stats, listed
+        self.are_forgotten = are_forgotten
         self._failed = ScalableBloomFilter(1_000, 1e-3)
         self._followed_again: set[bytes] = set()
 
-    def begin(self, store: Store) -> None:
-        """Begin to list what fails, if *store* is a job's."""
-        if isinstance(store, JobStore):
-            self._listed = store.database.count_failed()
-
-    def take_back(self, request: Request, fingerprints: Fingerprints) -> list[bytes]:
-        """Return the fingerprints of *request*, which has failed, and of those redirected to it: they are new again."""
-        taken_back = []
-        for failed in (request, *map(Request, request.meta.get("redirect_urls", ()))):
-            try:
-                taken_back.append(fingerprints.of_request(failed))
-            except Exception:  # of a fingerprinter of the user's
-                logger.exception("%s could not be taken back, and counts as seen", failed)
-        self._failed.update(taken_back)
-        return taken_back
+    def follow_again(self, fingerprints: Iterable[bytes]) -> None:
+        """Note that the page with *fingerprints* has failed."""
+        self._failed.update(fingerprints)
 
     def following_once(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
         """Return *add*, so that a link to a page that has failed in this run is followed once.
 
         Otherwise failing pages that link to each other would be fetched for ever.
         """
+        if not self.are_forgotten:
+            return add
 
         def add_once(fingerprint: bytes) -> bool:
             if fingerprint in self._followed_again or not add(fingerprint):
@@ -70,25 +56,20 @@ class Failures:
 
         return add_once
 
-    def rows_of(self, request: Request, reason: str) -> list[FailedRow]:
-        """Count *request*, which has failed for good, and return its row for the job's list, if the job lists it."""
-        stats = self._crawler.stats
-        assert stats is not None  # noqa: S101 - the owner has checked
-        stats.inc_value("bloom/failed")
+    def is_listed(self, failed: FailedRow) -> bool:
+        """Count *failed*, a request that has failed for good, and return whether the job lists it."""
+        self._stats.inc_value("bloom/failed")
         if self._listed is None:
-            return []
+            return False
         if self._listed >= MOST_LISTED:
-            stats.inc_value("bloom/failed/unlisted")
-            if stats.get_value("bloom/failed/unlisted") == 1:
+            self._stats.inc_value("bloom/failed/unlisted")
+            if self._stats.get_value("bloom/failed/unlisted") == 1:
                 logger.warning(
-                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others. Put the "
-                    "listed requests back with: scrapy bloom requeue JOBDIR --failed",
+                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others, such as "
+                    "%s. Put the listed requests back with: scrapy bloom requeue JOBDIR --failed",
                     f"{MOST_LISTED:,}",
+                    failed.url,
                 )
-            return []
+            return False
         self._listed += 1
-        try:
-            body = serialize.dumps(request, self._crawler.spider)
-        except ValueError:  # it cannot be queued again; but a link to its page is new to the next run
-            body = None
-        return [FailedRow(request.url, urlparse_cached(request).hostname or "", reason, time.time(), body)]
+        return True

@@ -13,11 +13,9 @@ from scrapy_bloom.loops.share import Mark, Share
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from scrapy import Request
-
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.loops.kinds import Node
-    from scrapy_bloom.loops.limits import LoopOptions
+    from scrapy_bloom.loops.limits import LoopOptions, Objection
     from scrapy_bloom.loops.novelty import Answer
 
 logger = logging.getLogger(__name__)
@@ -27,55 +25,90 @@ FINGERPRINT_BYTES = 8
 """Bytes of its fingerprint that each pending request keeps in its row: enough to count the links to its page."""
 
 
-class LoopGuard:
+class NoGuard:
+    """The loop guard of a crawl without one: URLs have no limits, and requests the order of Scrapy."""
+
+    share: Share | None = None
+    """Shares the crawl among kinds of URLs; None: requests come in their order."""
+
+    def objection(self, url: str) -> Objection | None:  # noqa: ARG002 - no limits here
+        """Return the limit that *url* exceeds; None if there is none."""
+        return None
+
+    def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
+        return add
+
+    def count_links(self, fingerprints: Iterable[bytes]) -> None:
+        """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
+
+    def mark(self, url: str, parent: Page | None, fingerprint: bytes | None) -> Mark | None:  # noqa: ARG002
+        """Return the mark of a request for *url*, which is about to be queued, and to which *parent* led.
+
+        Its links are counted by *fingerprint*; None: it has none.
+        """
+        return None
+
+    def judge(self, page: Page, answer: Answer | None) -> None:
+        """Learn what *answer*, a response to *page*, brought; None: it tells nothing."""
+
+    def done(self, page: Page) -> None:
+        """Note that the engine is done with *page*: without an answer, it has brought nothing."""
+
+    def log_aliases(self, url_rules: Sequence[str]) -> None:
+        """Log which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
+
+    def log_left(self, groups: Iterable[Node], *, stays: bool) -> int:  # noqa: ARG002
+        """Log what is left of *groups* when the guard ends the crawl, and whether it *stays* in a job's queue.
+
+        Return how many requests are left.
+        """
+        return 0
+
+
+class LoopGuard(NoGuard):
     """What one crawl knows of the kinds of its URLs.
 
     Args:
         options: The limits, and what is let through.
+        add: Remembers a piece of a page, and returns whether it is new. None: the guard only limits URLs, as in a
+            fleet.
 
     """
 
-    def __init__(self, options: LoopOptions) -> None:
-        self.objection = objection_by(options)
-        self.share = Share(self._remember)
+    def __init__(self, options: LoopOptions, add: Callable[[bytes], bool] | None) -> None:
+        self._find_objection = objection_by(options)
         self._is_allowed = allowed_by(options)
-        self._novelty: Novelty | None = None
-        self._add: Callable[[bytes], bool] = lambda _: True
+        self._novelty = None if add is None else Novelty(add)
+        self.share = None if add is None else Share(add)
 
-    def open(self, add: Callable[[bytes], bool]) -> None:
-        """Begin; *add* remembers a piece of a page, and returns whether it is new."""
-        self._novelty, self._add = Novelty(add), add
-
-    def _remember(self, key: bytes) -> bool:
-        return self._add(key)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the guard shares the crawl among kinds of URLs. In a fleet it does not: it only limits URLs."""
-        return self._novelty is not None
+    def objection(self, url: str) -> Objection | None:
+        """Return the limit that *url* exceeds; None if there is none."""
+        return self._find_objection(url)
 
     def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
+        """Return *add*, so that it counts the request as a link, too."""
+        if self.share is None:
+            return add
+        links = self.share.links
 
         def count_and_add(fingerprint: bytes) -> bool:
-            self.share.links.add(fingerprint)
+            links.add(fingerprint)
             return add(fingerprint)
 
         return count_and_add
 
     def count_links(self, fingerprints: Iterable[bytes]) -> None:
         """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
-        if self.is_open:
+        if self.share is not None:
             for fingerprint in fingerprints:
                 self.share.links.add(fingerprint)
 
-    def mark(self, request: Request, parent: Page | None, fingerprint: bytes | None) -> Mark:
-        """Return the mark of *request*, which is about to be queued, and to which *parent* led.
-
-        Its links are counted by *fingerprint*; None: it has none.
-        """
-        url = _asked_for(request)
-        if parent is not None and parent.mark is not None and url == _asked_for(parent.request):
+    def mark(self, url: str, parent: Page | None, fingerprint: bytes | None) -> Mark | None:
+        """Return the mark of a request for *url*, which is about to be queued, and to which *parent* led."""
+        if self.share is None:
+            return None
+        if parent is not None and parent.mark is not None and url == parent.url:
             return parent.mark  # a retry, or the like: no other page
         if self._is_allowed(url):
             return Mark("")
@@ -83,22 +116,22 @@ class LoopGuard:
 
     def judge(self, page: Page, answer: Answer | None) -> None:
         """Learn what *answer*, a response to *page*, brought; None: it tells nothing."""
-        mark = page.mark
-        if mark is None or self._novelty is None:
+        if page.mark is None or self._novelty is None or self.share is None:
             return
         brought = NOTHING if answer is None else self._novelty.brought(answer)
         page.is_judged = True
-        if mark.lane:
-            self.share.page_done(mark, brought, _asked_for(page.request))
+        if page.mark.lane:
+            self.share.page_done(page.mark, brought, page.url)
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*: without an answer, it has brought nothing."""
-        if not page.is_judged and page.mark is not None and page.mark.lane:
-            self.share.page_done(page.mark, NOTHING, _asked_for(page.request))
+        if self.share is not None and not page.is_judged and page.mark is not None and page.mark.lane:
+            self.share.page_done(page.mark, NOTHING, page.url)
 
     def log_aliases(self, url_rules: Sequence[str]) -> None:
-        """Say which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
-        aliases = sorted(self.share.aliases.believed(), key=lambda alias: alias.other - alias.same)
+        """Log which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
+        believed = self.share.aliases.believed() if self.share is not None else ()
+        aliases = sorted(believed, key=lambda alias: alias.other - alias.same)
         if not aliases:
             return
         rules = [rule for alias in aliases if (rule := alias.rule()) and rule not in url_rules]
@@ -114,11 +147,8 @@ class LoopGuard:
         )
 
     def log_left(self, groups: Iterable[Node], *, stays: bool) -> int:
-        """Say what of *groups* is left when the guard ends the crawl, and whether it *stays* in a job's queue.
-
-        Return how many requests that are.
-        """
-        kinds = self.share.report(groups)
+        """Log what is left of *groups* when the guard ends the crawl, and whether it *stays* in a job's queue."""
+        kinds = self.share.report(groups) if self.share is not None else []
         left = sum(waiting for _, waiting, _ in kinds)
         logger.warning(
             "The loop guard ends the crawl: the last pages of each host, at least 1,000 and at least half of all its "
@@ -131,8 +161,3 @@ class LoopGuard:
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left
-
-
-def _asked_for(request: Request) -> str:
-    redirected = request.meta.get("redirect_urls")
-    return str(redirected[0]) if redirected else request.url

@@ -17,11 +17,11 @@ from scrapy_bloom.job.records import Figures
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from scrapy.statscollectors import StatsCollector
-
-    from scrapy_bloom.crawl.guard import LoopGuard
+    from scrapy_bloom.crawl.delta import NoDelta
+    from scrapy_bloom.crawl.guard import NoGuard
+    from scrapy_bloom.crawl.stats import Stats
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.job.records import Batch
 
@@ -43,31 +43,29 @@ class Progress:
     """The stats and log lines of one crawl.
 
     Args:
-        stats: Scrapy's.
+        stats: Where the stats go.
+        store: The crawl's, open.
+        guard: Knows kinds of URLs.
+        delta: Another filter than the chain, which may cost pages, too.
         debug: Whether to log every duplicate (``DUPEFILTER_DEBUG``).
 
     """
 
-    def __init__(self, stats: StatsCollector, *, debug: bool) -> None:
-        self._stats = stats
+    def __init__(self, stats: Stats, store: Store, guard: NoGuard, delta: NoDelta, *, debug: bool) -> None:
+        self._stats, self._store, self._guard, self._delta = stats, store, guard, delta
         self._debug = debug
         self.estimate = Estimate()
-        self._store: Store | None = None
-        self._guard: LoopGuard | None = None
         self._noted = b""  # of the estimate: what the job has, or what others were told
         self._logged: set[str] = set()
         self._known_before = 0
         self._at_line = (0, 0, 0)
         self._line_at = self._noted_at = 0.0
         self._last: Figures | None = None
-        self.lost_elsewhere: Callable[[], float] = lambda: 0.0
-        """Returns how many pages another filter than the chain may have cost."""
         self._before: Figures | None = None
 
-    def opened(self, switched_on: Sequence[str], store: Store, guard: LoopGuard | None) -> None:
-        """Log what is *switched_on*, and what the filter of *store* holds; *guard* knows kinds of URLs."""
-        self._store, self._guard = store, guard
-        chain = store.chain
+    def opened(self, switched_on: Sequence[str]) -> None:
+        """Log what is *switched_on*, and what the filter holds."""
+        store, chain = self._store, self._store.chain
         if isinstance(store, JobStore) and store.is_resumed:
             if (noted := store.database.notes("state").get("estimate")) is not None:
                 self.estimate.load(noted)
@@ -101,7 +99,7 @@ class Progress:
                     "%s. The filter knows %s, its newest layer is %.0f %% full, expected loss %s pages",
                     in_words(
                         60 * pages / (now - self._line_at),
-                        len(self._store) if self._store is not None else 0,
+                        len(self._store),
                         new / (new + known) if new + known else None,
                         self._left(),
                     ),
@@ -115,7 +113,7 @@ class Progress:
 
     def tell_others(self) -> None:
         """Note the estimate for those who share the crawl."""
-        if self._store is None or isinstance(self._store, MemoryStore) or not self.estimate.requests:
+        if isinstance(self._store, MemoryStore) or not self.estimate.requests:
             return  # nobody shares what is there
         self._noted_at = time.monotonic()
         if (known := self.estimate.dump()) != self._noted:
@@ -136,8 +134,11 @@ class Progress:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
-    def prepare_commit(self, batch: Batch, store: JobStore) -> None:
+    def prepare_commit(self, batch: Batch) -> None:
         """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last."""
+        store = self._store
+        if not isinstance(store, JobStore):
+            return
         if store.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         dumped = self.estimate.dump()
@@ -194,8 +195,8 @@ class Progress:
         """Set the stats of *store* at the end, when so many requests are *pending*."""
         self._stats.set_value("bloom/frontier/pending", pending)
         self._stats.set_value("bloom/frontier/commits", store.commits)
-        if store.unreadable:
-            self._stats.set_value("bloom/frontier/unreadable", store.unreadable)
+        if store.left_unread:
+            self._stats.set_value("bloom/frontier/unreadable", store.left_unread)
 
     def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> int:
         """Count, log and return how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host.
@@ -214,10 +215,12 @@ class Progress:
         )
         return sum(left.values())
 
+    def left_of_loops(self, left: int) -> None:
+        """Count requests of kinds that the loop guard has *left*."""
+        self._stats.set_value("bloom/loop/left", left)
+
     def closing(self) -> None:
         """Set the final stats, and log the sums of the run. Call it before the filter is closed."""
-        if self._store is None:
-            return
         chain = self._store.chain
         self._set_stats()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
@@ -239,11 +242,9 @@ class Progress:
         )
 
     def _set_stats(self) -> None:
-        if self._store is None:
-            return
-        chain = self._store.chain
-        if self._guard is not None and isinstance(self._store, MemoryStore):
-            self.estimate.promise, self.estimate.endless = self._guard.share.promise(self._store.frontier.groups())
+        chain, share = self._store.chain, self._guard.share
+        if share is not None and isinstance(self._store, MemoryStore):
+            self.estimate.promise, self.estimate.endless = share.promise(self._store.frontier.groups())
         layers = chain.layers
         values: dict[str, Any] = {
             "urls": len(chain),
@@ -251,7 +252,7 @@ class Progress:
             "bytes": chain.nbytes,
             "fill_ratio": layers[-1].fill_ratio,
             "estimated_error_rate": chain.estimated_error_rate(),
-            "expected_lost": chain.expected_false_positives() + self.lost_elsewhere(),
+            "expected_lost": chain.expected_false_positives() + self._delta.expected_lost(),
             "forgotten": chain.forgotten,
         }
         for name, value in values.items():

@@ -12,11 +12,11 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import AWAY, Server, excuse_in
 from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.order import IN_ANY_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -46,12 +46,11 @@ class SharedFilter(MemoryStore):
         fingerprints: Fingerprints,
         *,
         spider: str,
-        order: Order,
         stats: Any,
     ) -> None:
         local = settings.error_rate * LOCAL_SHARE
         chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
-        super().__init__(chain, order)
+        super().__init__(chain, IN_ANY_ORDER)
         self._server = Server(**address)
         self._shared = Queue.of(self._server, settings, fingerprints, spider, kind="filter 1")
         self._shared.begin()

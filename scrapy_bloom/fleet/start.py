@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.frontier.page import ANSWERED, Page
 
@@ -27,14 +27,11 @@ class StartLease:
         """Whether this worker is to run start() now."""
         return self.page is None and self._client.start_ticket not in {None, *self._used}
 
-    def begin(self, request: Any) -> Page:
-        """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended.
-
-        *request* stands for start() itself.
-        """
+    def begin(self) -> Page:
+        """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended."""
         self._used.add(self._ticket())
         # What it leads to is acknowledged without it: start() may run for as long as the crawl.
-        self.page = Page(request, "", result=ANSWERED, is_split=True)
+        self.page = Page("", result=ANSWERED, is_split=True)
         self._since = time.monotonic()
         return self.page
 

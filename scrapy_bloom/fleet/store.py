@@ -16,7 +16,8 @@ from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown, Ticket
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.start import StartLease
-from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, done, lead_to_memory
+from scrapy_bloom.frontier.page import ANSWERED, UNKNOWN, Outcome, Page, done, lead_to_memory
+from scrapy_bloom.frontier.store import PageEffects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Sized
@@ -25,11 +26,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.fleet.connection import WorkerOptions
     from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.requests import Requests
     from scrapy_bloom.frontier.journal import Journal
+    from scrapy_bloom.frontier.page import Pending
     from scrapy_bloom.frontier.paused import Paused
-    from scrapy_bloom.frontier.store import PageEffects
-    from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -59,10 +58,10 @@ class FleetStore:
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
-    enqueues it if it is new. Only opening and closing wait for the server. *effects* takes what a page has given before
-    it is acknowledged. *wake* makes the engine ask for a request; a thread calls it when other workers have changed
-    something. *open_journal* opens the journal of this worker's own feeds in its job directory. *stats* are Scrapy's.
-    *own_delays* returns the delays that this worker has found anew by itself, in seconds by slot.
+    enqueues it if it is new. Only opening and closing wait for the server. *wake* makes the engine ask for a request; a
+    thread calls it when other workers have changed something. *open_journal* opens the journal of this worker's own
+    feeds in its job directory. *stats* are Scrapy's. *own_delays* returns the delays that this worker has found anew by
+    itself, in seconds by slot.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -74,16 +73,14 @@ class FleetStore:
         options: WorkerOptions,
         settings: BloomSettings,
         fingerprints: Fingerprints,
-        requests: Requests,
         *,
-        effects: PageEffects,
         stats: Any,
         wake: Callable[[], object],
         open_journal: Callable[[Path], Journal],
         own_delays: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._requests, self._stats, self._own_delays = requests, stats, own_delays
-        self._effects = effects
+        self._stats, self._own_delays = stats, own_delays
+        self._effects = PageEffects()
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
         )
@@ -91,9 +88,9 @@ class FleetStore:
         """What this process knows. A duplicate in here is dropped without asking."""
         self.times_anew = 0
         """How often :attr:`chain` was begun anew, because the server had gone back to older data."""
-        self.in_flight: dict[int, Page] = {}
-        """The pages in progress, by id() of the request, which the page keeps alive."""
-        self._tickets: dict[int, Ticket] = {}  # by id() of the request, if others have it when this worker dies
+        self.in_flight: set[Page] = set()
+        """The pages in progress."""
+        self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
         self.commits = 0
         self.finish_reason = ""
         self._connection = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
@@ -147,22 +144,17 @@ class FleetStore:
         """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
         return [fingerprint in self.chain for fingerprint in fingerprints]
 
-    def push(
-        self,
-        request: Any,
-        fingerprint: bytes | None,
-        parent: Page | None = None,
-        mark: Mark | None = None,  # noqa: ARG002 - workers do not share kinds
-    ) -> bool:
-        """Send *request* to the server, which keeps it if it is new there. False: it has to stay in this process."""
-        if fingerprint is None and parent is self.start.page:
-            fingerprint = self._requests.start_fingerprint(request)
-        try:
-            lane, entry = self._requests.write(request)
-        except ValueError as error:
-            self._keep_in_memory(Page(request, "", fingerprint=fingerprint), error, parent)
+    def begin(self, effects: PageEffects) -> None:
+        """Begin the crawl; *effects* takes what a page has given before the page is acknowledged."""
+        self._effects = effects
+
+    def push(self, pending: Pending, parent: Page | None = None) -> bool:
+        """Send *pending* to the server, which keeps it if it is new there. False: it has to stay in this process."""
+        fingerprint, entry = pending.fingerprint, pending.body
+        if entry is None:
+            self._keep_in_memory(Page("", pending.request, fingerprint=fingerprint), parent)
             return False
-        link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, lane, entry)
+        link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, pending.lane, entry)
         if fingerprint is None and parent is not None and not parent.is_split and len(parent.held) < MOST_HELD:
             self._hold(parent, link)
         else:
@@ -171,11 +163,11 @@ class FleetStore:
 
     def _comes_again(self, page: Page | None) -> bool:
         """Return whether *page*, or the page that led to it, is fetched again if it cannot be acknowledged."""
-        while page is not None and id(page.request) not in self._tickets:
+        while page is not None and page not in self._tickets:
             page = page.parent
         return page is not None
 
-    def _keep_in_memory(self, page: Page, error: ValueError, parent: Page | None) -> None:
+    def _keep_in_memory(self, page: Page, parent: Page | None) -> None:
         """Let this worker fetch *page*; *parent*, which led to it, is in hand until it is done.
 
         So if the worker dies, another one fetches the parent again. If two workers fetch the same page, the items of
@@ -184,52 +176,29 @@ class FleetStore:
         lead_to_memory(parent, page)
         self._in_memory.append(page)
         self._stats.inc_value("bloom/fleet/in_memory")
-        if self._stats.get_value("bloom/fleet/in_memory") == 1:
-            logger.error(
-                "%s cannot be written to the queue without a pickle: %s. It stays in this worker; if that is killed or "
-                "stopped, the page that led to it is fetched again. bloom/fleet/in_memory counts such requests. Put "
-                "plain types into meta and cb_kwargs, and methods of the spider into callback and errback; or set "
-                "BLOOM_FLEET_SECRET to the same long random text in all workers.",
-                page.request,
-                error,
-            )
 
-    def pop(self) -> tuple[Any, bool] | None:
-        """Return the next request, and whether another worker gets it if this one dies; None if none is ready."""
+    def pop(self) -> Page | None:
+        """Return the page of the next request, or of a start URL that was pushed; None if none is ready."""
         if self._in_memory:
             page = self._in_memory.popleft()
-            request = page.own_request(self.in_flight)
-            self.in_flight[id(request)] = page
-            return request, False
-        while (ready := self._client.next()) is not None:
+        elif (ready := self._client.next()) is not None:
             ticket, entry = ready
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
                 self.chain.close()
                 self.chain, self.times_anew = self._new_chain(), self._client.times_back
-            try:
-                if entry[:1] == PUSHED:
-                    self._begin_with(ticket, entry[1:])
-                    continue
-                request = self._requests.read(entry)
-            except Exception as error:  # whatever was pushed, or a class of the spider's raises, ends no worker
-                message = "%.500s cannot be read as a request by this worker: %r. It is dead-lettered."
-                logger.error(message, url_of(entry), error)  # noqa: TRY400 - the error is part of it
-                self._client.send(Done(ticket, why="unreadable"))
-                continue
-            self.in_flight[id(request)] = Page(request, ticket.slot)
-            self._tickets[id(request)] = ticket
-            return request, True
-        return None
+            page = Page(ticket.slot, body=entry, result=ANSWERED if entry[:1] == PUSHED else UNKNOWN)
+            self._tickets[page] = ticket
+        else:
+            return None
+        self.in_flight.add(page)
+        return page
 
-    def _begin_with(self, ticket: Ticket, pushed: bytes) -> None:
-        """Enqueue the requests of a start URL that was pushed. It is acknowledged as a page that led to them."""
-        stand_in, requests = self._requests.pushed(pushed)
-        page = Page(stand_in, ticket.slot, result=ANSWERED)
-        self._tickets[id(page.request)] = ticket
-        for request, fingerprint in requests:
-            if fingerprint is None or self.add(fingerprint):
-                self.push(request, fingerprint, page)
-        self._end(page)
+    def unreadable(self, page: Page, error: Exception) -> None:
+        """Put the request of *page*, which cannot be read because of *error*, on the list of dead letters."""
+        self.in_flight.discard(page)
+        message = "%.500s cannot be read as a request by this worker: %r. It is dead-lettered."
+        logger.error(message, url_of(page.body or b""), error)
+        self._client.send(Done(self._tickets.pop(page), why="unreadable"))
 
     @staticmethod
     def _hold(page: Page, link: Link) -> None:
@@ -242,7 +211,7 @@ class FleetStore:
     def _release(self) -> None:
         """Send what pages in progress have held for long: they may wait for it."""
         latest = time.monotonic_ns() - LONGEST_SECONDS * 1e9  # a key is the time at which the link came
-        for page in self.in_flight.values():
+        for page in self.in_flight:
             if page.held and min(page.held) < latest:
                 for link in page.held.values():
                     self._client.send(link, is_root=not self._comes_again(page))
@@ -252,9 +221,9 @@ class FleetStore:
 
     def done(self, page: Page) -> None:
         """Acknowledge the request of *page*: a kill repeats the pages in progress, and few others."""
-        del self.in_flight[id(page.request)]
+        self.in_flight.discard(page)
         if page is self.start.page:
-            self._tickets[id(page.request)] = self.start.end()
+            self._tickets[page] = self.start.end()
         try:
             self._end(page)
         except Exception as error:  # a feed cannot be written: the page is not acknowledged, and commit() raises this
@@ -265,7 +234,7 @@ class FleetStore:
         sink = Acknowledging([])
         done(page, sink)
         calls: list[tuple[Page, list[Part]]] = []  # pages with what is acknowledged together with them
-        place_of: dict[int, int] = {}  # of a page's part in its call, by id() of the page
+        place_of: dict[Page | None, int] = {}  # of a page's part in its call
         for page, links in sink.pages:
             part = self._part(page, links)
             is_first = page.parent is None or page.parent.is_split
@@ -273,13 +242,13 @@ class FleetStore:
                 calls.append((page, []))
             parts = calls[-1][1]
             if is_first or page.fingerprint is not None:
-                place_of[id(page)] = len(parts)
+                place_of[page] = len(parts)
                 parts.append(part)
             else:  # an unfiltered request in memory counts if the part counts that led to it
-                place_of[id(page)] = place = place_of[id(page.parent)]
+                place_of[page] = place = place_of[page.parent]
                 parts[place] = parts[place].joined(part)
         for page, parts in calls:
-            ticket = self._tickets.pop(id(page.request), None)
+            ticket = self._tickets.pop(page, None)
             if ticket is not None or any(part != Part() for part in parts):
                 failed = page.result.reason if page.result.outcome is Outcome.FAILED else ""
                 self._client.send(Done(ticket, parts, is_page=page.result.has_answer, failed=failed))
@@ -292,8 +261,8 @@ class FleetStore:
 
     def begin_start(self) -> Page:
         """Return the page that the output of start() belongs to. Call :meth:`done` with it when start() has ended."""
-        page = self.start.begin(self._requests.begin_start())
-        self.in_flight[id(page.request)] = page
+        page = self.start.begin()
+        self.in_flight.add(page)
         return page
 
     def _items_to_send(self) -> bytes:

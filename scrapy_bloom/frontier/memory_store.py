@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.frontier.lanes import Frontier
-from scrapy_bloom.frontier.order import key_of
 from scrapy_bloom.frontier.page import Page, State
 from scrapy_bloom.frontier.paused import Paused
 from scrapy_bloom.frontier.store import PageEffects
@@ -13,12 +12,11 @@ from scrapy_bloom.frontier.store import PageEffects
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
 
-    from scrapy import Request
-
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.page import Pending
     from scrapy_bloom.frontier.pages_per_host import PagesPerHost
-    from scrapy_bloom.loops.share import Mark, Share
+    from scrapy_bloom.loops.share import Share
 
 
 class MemoryStore:
@@ -30,7 +28,6 @@ class MemoryStore:
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
         pages: Limits the pages of hosts; None: nothing does.
         where: Where the filter is, for messages.
-        effects: Takes what pages have given.
 
     """
 
@@ -44,20 +41,21 @@ class MemoryStore:
         share: Share | None = None,
         pages: PagesPerHost | None = None,
         where: str = "in memory",
-        *,
-        effects: PageEffects | None = None,
     ) -> None:
         self.chain, self.where = chain, where
         self.add: Callable[[bytes], bool] = chain.add
-        self._order = order
-        self._effects = effects or PageEffects()
+        self._effects = PageEffects()
         self.pages = pages
         self.paused = Paused()
         self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
         """The pending requests. Both names mean one frontier here; a job has a second one for memory-only requests."""
         self._last_id = 0
-        self.in_flight: dict[int, Page] = {}
-        """The pages in progress, by id() of the request, which the page keeps alive."""
+        self.in_flight: set[Page] = set()
+        """The pages in progress."""
+
+    def begin(self, effects: PageEffects) -> None:
+        """Begin the crawl; *effects* takes what pages have given."""
+        self._effects = effects
 
     @property
     def crawl_id(self) -> str:
@@ -85,34 +83,31 @@ class MemoryStore:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
         return [fingerprint in self.chain for fingerprint in fingerprints]
 
-    def push(
-        self,
-        request: Request,
-        fingerprint: bytes | None,  # noqa: ARG002 - as in every store
-        parent: Page | None = None,  # noqa: ARG002
-        mark: Mark | None = None,
-    ) -> bool:
-        """Take in *request*, and return False: it does not survive the process."""
+    def push(self, pending: Pending, parent: Page | None = None) -> bool:  # noqa: ARG002 - as in every store
+        """Take in *pending*, and return False: it does not survive the process."""
         self._last_id += 1
-        entry = request if mark is None else (request, mark)
-        self.in_memory.push(key_of(request, self._order, mark), self._last_id, entry)
+        entry = pending.request if pending.mark is None else (pending.request, pending.mark)
+        self.in_memory.push(pending.lane, self._last_id, entry)
         return False
 
-    def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, and False: it does not survive the process. None if nothing is pending."""
+    def pop(self) -> Page | None:
+        """Return the page of the next request; None if nothing is pending."""
         popped = self.in_memory.pop()
         if popped is None:
             return None
         lane, _, entry = popped
         request, mark = entry if type(entry) is tuple else (entry, None)
-        page = Page(request, lane.key.slot, mark=mark)
-        request = page.own_request(self.in_flight)
-        self.in_flight[id(request)] = page
-        return request, False
+        page = Page(lane.key.slot, request, mark=mark)
+        self.in_flight.add(page)
+        return page
+
+    def unreadable(self, page: Page, error: Exception) -> None:
+        """Raise: all requests are in memory."""
+        raise AssertionError(page) from error
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*."""
-        del self.in_flight[id(page.request)]
+        self.in_flight.discard(page)
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         page.state = State.COMMITTED
         self._effects.take(page)
@@ -148,7 +143,6 @@ class MemoryStore:
         """Assert what always holds, for tests."""
         self.frontier.check()
         self.in_memory.check()
-        assert all(id(page.request) == key for key, page in self.in_flight.items())  # noqa: S101 - for tests
 
     def commit(self) -> None:
         """Do nothing: there is no disk."""

@@ -13,16 +13,26 @@ how a page is committed: as rows of a batch, or as a call to a server.
 from __future__ import annotations
 
 import enum
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from scrapy import Request
-
     from scrapy_bloom.loops.share import Mark
+
+
+class Pending(NamedTuple):
+    """A request that is about to be queued, as plain data."""
+
+    lane: Any
+    """Where it waits: a :class:`~scrapy_bloom.frontier.order.LaneKey`, or what a fleet's queue has in its place."""
+    fingerprint: bytes | None = None
+    """What the filter knows it by; None: it is not filtered."""
+    body: bytes | None = None
+    """The request as the store keeps it; None: it stays in this process, as :attr:`request`."""
+    request: Any = None
+    """The request of the framework. No store looks into it."""
+    mark: Mark | None = None
+    """What the loop guard notes of it."""
 
 
 class Outcome(enum.Enum):
@@ -138,9 +148,12 @@ class Transaction:
 class Page(Transaction):
     """A request in progress, and what came of it."""
 
-    request: Request
     slot: str
     """The download slot that it counts for."""
+    request: Any = None
+    """The request of the framework; None: it is in :attr:`body`, and was not read."""
+    url: str = ""
+    """The URL that was asked for, before any redirect."""
     row: Row | None = None
     """None: the request is in memory only."""
     mark: Mark | None = None
@@ -150,7 +163,7 @@ class Page(Transaction):
     fingerprint: bytes | None = None
     """Of a request in memory only: it is written with the page."""
     body: bytes | None = None
-    """The request as it was stored; None: it is in memory only."""
+    """The request as it was stored; None: it is in memory only, and does not survive the process."""
     changes: Any = None
     """What :mod:`scrapy_bloom.crawl.changes` knows of it; None: nothing."""
     result: Result = UNKNOWN
@@ -158,17 +171,20 @@ class Page(Transaction):
     """Copies of its items, each with the name of a feed in ``FEEDS``."""
     taken_back: list[bytes] = field(default_factory=list)
     """Fingerprints that are new again with the commit of the page, because it has failed."""
+    failed: FailedRow | None = None
+    """What a job lists of the request, which has failed for good."""
+    key: bytes | None = None
+    """What delta crawls know the page by; None: it may be fetched again."""
     failed_items: bool | None = None
     """Whether an item was lost to an error; None: it has given no item."""
 
-    def own_request(self, in_flight: Mapping[int, Page]) -> Request:
-        """Return the request, which from now on belongs to this page alone among those *in_flight*.
+    def handed_out(self, request: Any, url: str, mark: Mark | None) -> None:
+        """Note that the page's *request* is with the engine; *url* and *mark* as in the attributes."""
+        self.request, self.url, self.mark = request, url, mark
 
-        One request object may be queued again, or several times, while a page of it is in progress.
-        """
-        if id(self.request) in in_flight:
-            self.request = copy(self.request)
-        return self.request
+    def engine_done(self, failed: FailedRow | None, key: bytes | None) -> None:
+        """Note what the attributes say, when the engine is done with the request."""
+        self.failed, self.key = failed, key
 
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
 
-    from scrapy import Request
-
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.frontier.page import Page, Pending
     from scrapy_bloom.frontier.paused import Paused
-    from scrapy_bloom.loops.share import Mark
 
 
 class PageEffects:
@@ -36,8 +33,8 @@ class Store(Protocol):
 
     chain: ScalableBloomFilter
     """The filter, or what this process knows of it."""
-    in_flight: dict[int, Page]
-    """The pages in progress, by id() of the request, which the page keeps alive."""
+    in_flight: set[Page]
+    """The pages in progress."""
     finish_reason: str
     """Why the crawl ends, to be set before :meth:`close`."""
     times_anew: int
@@ -67,22 +64,23 @@ class Store(Protocol):
     def commits(self) -> int | None:
         """How many commits have ended. Each makes all that was done before it durable. None if nothing is durable."""
 
+    def begin(self, effects: PageEffects) -> None:
+        """Begin the crawl; *effects* takes what pages have given."""
+
     def add(self, fingerprint: bytes, /) -> bool:
         """Remember *fingerprint*, and return True if it was new."""
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
 
-    def push(
-        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
-    ) -> bool:
-        """Take in *request*, to which *parent* led, and return whether it survives the process.
+    def push(self, pending: Pending, parent: Page | None = None) -> bool:
+        """Take in a request, to which *parent* led, and return whether it survives the process."""
 
-        Without a fingerprint it is not filtered. The loop guard's *mark* comes back with it.
-        """
+    def pop(self) -> Page | None:
+        """Return the page of the next request, which is in progress now; None if there is none to hand out now."""
 
-    def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, and what :meth:`push` returned for it; None if there is none to hand out now."""
+    def unreadable(self, page: Page, error: Exception) -> None:
+        """Take back *page*, whose body cannot be made a request because of *error*."""
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""

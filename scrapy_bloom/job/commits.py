@@ -42,7 +42,7 @@ _RETRY_FACTOR = 10
 
 
 class Commits:
-    """Commits what changes to *database*, and to the filter *chain* beside it.
+    """Commits what changes to *database*, and to the filter *chain* beside it; *state* is that of a run that begins.
 
     *fill* adds to a batch what belongs to the moment at which its commit begins, and returns the state to write.
     *written* is told of each batch once its commit has ended. Whatever commits raises DamagedError if the database is
@@ -53,6 +53,7 @@ class Commits:
         self,
         database: Database,
         chain: ScalableBloomFilter,
+        state: JobState,
         fill: Callable[[Batch], JobState],
         written: Callable[[Batch], None],
     ) -> None:
@@ -61,8 +62,8 @@ class Commits:
         """What has changed since the last commit began."""
         self.writing = Batch()
         """What the commit under way writes; empty if none is."""
-        self.state = database.state
-        """As the last commit that has begun writes it."""
+        self.state = state
+        """As the last commit that has begun writes it; before the first one, *state*."""
         self.number = 0
         """How many have ended in this run."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")

@@ -10,12 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.frontier import serialize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from scrapy import Request, Spider
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.job.database import Database
@@ -95,17 +92,17 @@ def replay_redo(database: Database, chain: ScalableBloomFilter) -> bool:
 
 
 def show_pending(
-    database: Database, chain: ScalableBloomFilter, spider: Spider | None, fingerprint: Callable[[Request], bytes]
+    database: Database, chain: ScalableBloomFilter, fingerprint_of: Callable[[bytes], bytes | None]
 ) -> int:
     """Add the fingerprints of all pending requests to the filter, and return how many were new to it.
 
-    Unfiltered requests were never recorded: a link to the same page is new.
+    *fingerprint_of* returns the fingerprint of a stored request, or None: unfiltered requests were never recorded, so a
+    link to the same page is new.
     """
     added = 0
     for _, _, body in database.requests():
         with suppress(Exception):  # an unreadable request, or one without a fingerprint, stays pending
-            request, _ = serialize.loads(body or b"", spider)
-            if not request.dont_filter:
-                added += chain.add(fingerprint(request))
+            fingerprint = fingerprint_of(body or b"")
+            added += fingerprint is not None and chain.add(fingerprint)
     chain.watermark = database.state.last_id
     return added

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.journal import Journal
-from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from scrapy_bloom.job.records import Feeds
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
 
 class FeedJournal(Journal):
-    """The journal in *directory*, ``JOBDIR/requests.bloom``. *feeds* returns the feeds of the crawl.
+    """The journal in *directory*, ``JOBDIR/requests.bloom``. *feeds* are those of the crawl.
 
     The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread
     calls all else, and :meth:`end` and :meth:`drop` before the other thread starts.
@@ -57,7 +57,7 @@ class FeedJournal(Journal):
 
     """
 
-    def __init__(self, directory: Path, feeds: Callable[[], Feeds]) -> None:
+    def __init__(self, directory: Path, feeds: Feeds) -> None:
         self._feeds, self._is_open = feeds, False
         try:
             self._database = Database(directory / NAME)
@@ -135,7 +135,7 @@ class FeedJournal(Journal):
             if self._is_open:
                 self._append()
             try:
-                batch = Batch(feeds=self._feeds().notes(), state=self._state)
+                batch = Batch(feeds=self._feeds.notes(), state=self._state)
             except OSError as error:
                 raise UnusableError("A feed", f"cannot be written: {error}", advice=_ADVICE) from error
             batch.note("call", dict.fromkeys(self._appended, b""))
@@ -166,7 +166,7 @@ class FeedJournal(Journal):
 
     def _end_commit(self) -> None:
         self._batch, self._is_written = None, False
-        self._feeds().committed()
+        self._feeds.committed()
 
     def _append(self) -> None:
         """Give the feeds what the server has taken."""
@@ -178,7 +178,7 @@ class FeedJournal(Journal):
                 except Exception:  # a class was renamed since the last run, say
                     logger.exception("An item of a page that is done cannot be read, and is not in %s", item.feed)
                 else:
-                    self._feeds().write(item.feed, given, is_acknowledged=True)
+                    self._feeds.write(item.feed, given, is_acknowledged=True)
             self._appended.append(call)
 
     def _write(self, batch: Batch) -> None:

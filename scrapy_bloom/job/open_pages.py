@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.frontier.page import Page, State, check, done, lead_to_memory, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scrapy_bloom.frontier.lanes import Frontier, Lane
-    from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job.commits import Commits
     from scrapy_bloom.job.fingerprints import JobFingerprints
+    from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +29,26 @@ class OpenPages:
 
     Args:
         frontier: Holds the requests of the job.
-        effects: Takes what pages have given.
+        take: Takes what a page has given; into the batch, if the page is committed with it.
         fingerprints: What the job knows.
         commits: Writes the batch that pages become part of.
 
     """
 
     def __init__(
-        self, frontier: Frontier, effects: PageEffects, fingerprints: JobFingerprints, commits: Commits
+        self,
+        frontier: Frontier,
+        take: Callable[[Page, Batch | None], None],
+        fingerprints: JobFingerprints,
+        commits: Commits,
     ) -> None:
-        self._frontier, self._effects = frontier, effects
+        self._frontier, self._take = frontier, take
         self._fingerprints, self._commits = fingerprints, commits
         self.holders: dict[int, Page] = {}
         """The pages that requests wait for, by the id of the request."""
         self.waited_for: dict[Page, float] = {}
         """The pages for which something waits, and since when."""
-        self._has_warned = self._has_logged_memory = False
+        self._has_warned = False
 
     def hold(self, parent: Page | None, id_: int, lane: Lane, body: bytes) -> bool:
         """Let an unfiltered request wait for *parent*, the page that led to it; return False if it need not wait."""
@@ -55,16 +59,8 @@ class OpenPages:
         self.waited_for.setdefault(parent, time.monotonic())
         return True
 
-    def keep_in_memory(self, page: Page, parent: Page | None, error: ValueError) -> None:
-        """Keep *parent* pending until *page* is complete, whose request is in memory only because of *error*."""
-        if not self._has_logged_memory:
-            self._has_logged_memory = True
-            logger.warning(
-                "%s cannot be serialized (%s): it is in memory only. If the crawl ends before it is done, the page "
-                "that led to it is fetched again",
-                page.request,
-                error,
-            )
+    def keep_in_memory(self, page: Page, parent: Page | None) -> None:
+        """Keep *parent* pending until *page* is complete, whose request is in memory only."""
         lead_to_memory(parent, page)
         if parent is not None:
             self.waited_for.setdefault(parent, time.monotonic())
@@ -86,7 +82,7 @@ class OpenPages:
         """Add what *page* gave, and take its row off: off the database, or off the batch that was going to write it."""
         self.waited_for.pop(page, None)
         batch = self._commits.batch
-        self._effects.take(page, batch)
+        self._take(page, batch)
         batch.forgotten += page.taken_back
         if page.fingerprint is not None:
             batch.fingerprints[page.fingerprint] = None
@@ -103,7 +99,7 @@ class OpenPages:
         for page in pages:
             if len(page.gave) > MOST_ENTRIES:
                 self._warn(page)
-                self._effects.take(page)
+                self._take(page, None)
         latest = time.monotonic() - LONGEST_SECONDS
         for page, since in list(self.waited_for.items()):
             if since < latest or len(page.held) + len(page.deferred) > MOST_ENTRIES:
@@ -118,7 +114,7 @@ class OpenPages:
                 "%s is in progress for more than %d s, or has given more than %s items and requests. They are "
                 "committed before the page is: if the crawl is killed first, the page is fetched again, and these "
                 "items and unfiltered requests come twice. No more pages are shown.",
-                page.request,
+                page.url,
                 LONGEST_SECONDS,
                 f"{MOST_ENTRIES:,}",
             )

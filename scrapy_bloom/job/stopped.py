@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.frontier.lanes import Lane
-from scrapy_bloom.frontier.order import key_from
-from scrapy_bloom.frontier.round_trip import PICKLE_PROTOCOL
-from scrapy_bloom.frontier.serialize import OF_THE_LAST_TRY
+from scrapy_bloom.frontier.order import lane_of_stored
+from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
@@ -49,6 +48,7 @@ def requeue(database: Database, host: str | None) -> int:
     requests = {}  # once each, however often they have failed
     for _, body in sorted(failed):
         attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
+        attributes.pop(MARK, None)
         meta = attributes.get("meta", {})
         for name in OF_THE_LAST_TRY:
             meta.pop(name, None)
@@ -56,7 +56,7 @@ def requeue(database: Database, host: str | None) -> int:
         if attributes.get("dont_filter"):  # its meaning may be in anything
             names += ["headers", "cookies", "meta"]
         same = [attributes.get(name) for name in names]
-        requests[pickle.dumps(same)] = key_from(attributes), attributes
+        requests[pickle.dumps(same)] = lane_of_stored(attributes), attributes
     batch = Batch(state=database.state, put_back=[id_ for id_, _ in failed])
     for number, (key, attributes) in enumerate(requests.values(), start=1):
         batch.add(first - number, Lane(key, is_lifo=True), pickle.dumps(attributes, PICKLE_PROTOCOL))

@@ -9,114 +9,143 @@ from __future__ import annotations
 
 import gc
 import logging
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.memory_store import MemoryStore
-from scrapy_bloom.frontier.order import key_of
 from scrapy_bloom.frontier.page import Page, Row
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.fingerprints import JobFingerprints
 from scrapy_bloom.job.open_pages import OpenPages
-from scrapy_bloom.job.starts import NOTE as START_URLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from scrapy import Request, Spider
-
+    from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.lanes import Lane
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.page import Pending
+    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job import records
-    from scrapy_bloom.loops.share import Mark, Share
+    from scrapy_bloom.loops.share import Share
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
 
 
-class Owner(NamedTuple):
-    """Whose job it is."""
+@dataclass(frozen=True)
+class JobFiles:
+    """Filter and database of a job directory, open and locked."""
 
-    spider: Spider | None
-    """Its methods are the callbacks of requests; None if a filter is used without a crawl."""
-    name: str
-    """The name of the spider."""
-    key_space: Mapping[str, str] | None
-    """What makes its fingerprints; None if they are not ours."""
+    chain: ScalableBloomFilter
+    database: Database
+    lacks_pending: bool
+    """Whether the filter is older than the database. Links would then queue pending requests once more."""
+    filters: ExitStack
+    """Closes all filters of the directory, and lets go of the lock."""
+
+    @property
+    def directory(self) -> Path:
+        """``JOBDIR/requests.bloom``."""
+        return self.database.path.parent
+
+    def close(self) -> None:
+        """Close the files, and change nothing."""
+        self.database.close()
+        self.filters.close()
+
+
+def open_files(directory: Path, settings: BloomSettings, spider: str, key_space: Mapping[str, str] | None) -> JobFiles:
+    """Open or begin the job in *directory*, ``JOBDIR/requests.bloom``.
+
+    Args:
+        directory: Created if missing.
+        settings: Capacity, error rate and maximum age of the filter.
+        spider: Name of the spider whose job it is.
+        key_space: What makes its fingerprints; None if they are not ours.
+
+    Raises:
+        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
+
+    """
+    with ExitStack() as on_error:
+        filters = on_error.enter_context(ExitStack())
+        chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
+        filters.callback(chain.close)
+        database = on_error.enter_context(closing(Database(directory / NAME)))
+        check_consistency(database, chain, spider, key_space)
+        lacks_pending = replay_redo(database, chain) and database.state.pending > 0
+        on_error.pop_all()
+    return JobFiles(chain, database, lacks_pending, filters)
 
 
 class JobStore(MemoryStore):
     """Everything that a job directory remembers. Nothing is handed out before :meth:`begin`.
 
     Args:
-        directory: ``JOBDIR/requests.bloom``; created if missing.
-        settings: Capacity, error rate and maximum age of the filter; pages per host.
+        files: The job's, with all that other programs have left taken in.
         order: The order in which requests are handed out.
-        owner: Whose job it is from now on.
-        parts: What commits hold beside requests.
+        spider: Name of the spider whose job it is from now on.
+        key_space: What makes its fingerprints; None if they are not ours.
         share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
+        pages: Limits the pages of hosts; None: nothing does.
+        writes_at_once: Whether fingerprints go into the filter as they come, because another scheduler keeps their
+            requests.
 
     Raises:
-        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments. Later on,
-            whatever reads or commits raises DamagedError if the database is damaged.
+        DamagedError: From any method that reads or commits: the database is damaged.
 
     """
 
     def __init__(
         self,
-        directory: Path,
-        settings: BloomSettings,
+        files: JobFiles,
         order: Order,
-        owner: Owner,
-        *,
-        parts: PageEffects,
+        spider: str,
+        key_space: Mapping[str, str] | None,
         share: Share | None = None,
+        pages: PagesPerHost | None = None,
+        *,
+        writes_at_once: bool = False,
     ) -> None:
-        self.filters = ExitStack()
-        """Closes all filters of the directory."""
-        self.unreadable = 0
+        super().__init__(files.chain, order, share, pages, where=f"in {files.directory}")
+        self._files = files
+        self.left_unread = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
-        self._owner = owner
-        pages = PagesPerHost.of(settings.pages_per_host, order)
-        chain = open_filter(directory, settings.capacity, settings.error_rate, max_age=settings.max_age)
-        self.filters.callback(chain.close)
-        super().__init__(chain, order, share, pages, where=f"in {directory}", effects=parts)
-        try:
-            self.database = Database(directory / NAME)
-            check_consistency(self.database, self.chain, owner.name, owner.key_space)
-            self.before = self.database.state
-            """As the last run left it."""
-            self.lacks_pending = replay_redo(self.database, self.chain) and self.before.pending > 0
-            """Whether the filter is older than the database. Links would then queue pending requests once more."""
-        except BaseException:
-            self.abandon()
-            raise
-        self.noted = NotedFeeds(self.database, directory / "appended")
+        self.database = files.database
+        self.before = files.database.state
+        """As the last run left it."""
+        self.noted = NotedFeeds(self.database, self.directory / "appended")
         lifo, paused = order.is_lifo, self.paused
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
         # It has no share and no limit of pages: requests that these hold back would be lost with the process.
         self.in_memory = Frontier(is_lifo=lifo, active=self.frontier.active, paused=paused)
-        self._commits = Commits(self.database, self.chain, self._fill, self._written)
+        state = replace(
+            self.before.next_run(),
+            spider=spider,
+            filter=self.chain.chain_id,
+            key_space=key_space or self.before.key_space,
+            pages_per_host=None if pages is None else pages.limits,
+        )
+        self._commits = Commits(self.database, self.chain, state, self._fill, self._written)
         self._fingerprints = JobFingerprints(self.chain, self._commits)
-        self.add: Callable[[bytes], bool] = self._fingerprints.add
-        self._open_pages = OpenPages(self.frontier, parts, self._fingerprints, self._commits)
+        self._open_pages = OpenPages(self.frontier, self._take, self._fingerprints, self._commits)
+        self.add = self.chain.add if writes_at_once else self._fingerprints.add
         self._last_id = self.before.last_id
 
     @property
     def directory(self) -> Path:
         """``JOBDIR/requests.bloom``."""
-        return self.database.path.parent
+        return self._files.directory
 
     @property
     def durable(self) -> Frontier:
@@ -130,22 +159,16 @@ class JobStore(MemoryStore):
 
     @property
     def state(self) -> records.JobState:
-        """The state that the last commit wrote, or is writing; before :meth:`begin`, as the last run left it."""
+        """The state that the last commit of this run wrote, or is writing, or the first one will write."""
         return self._commits.state
 
     @property
     def is_resumed(self) -> bool:
-        """Whether an earlier run began what this one goes on with. Known from :meth:`begin` on."""
+        """Whether an earlier run began what this one goes on with."""
         return not self.before.is_finished
 
-    def begin(self, *, writes_at_once: bool) -> None:
-        """Take in the pending requests, and note that a run has begun.
-
-        With *writes_at_once*, fingerprints go into the filter as they come, because another scheduler keeps their
-        requests.
-        """
-        if writes_at_once:
-            self.add = self.chain.add
+    def begin(self, effects: PageEffects) -> None:
+        """Take in the pending requests, and note that a run has begun. Later commits have *effects*."""
         if self.frontier.share is not None:
             self.frontier.share.load(self.database.notes("kind"))
         if self.pages is not None:
@@ -156,18 +179,11 @@ class JobStore(MemoryStore):
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
         self._commits.batch.feeds += self.noted.repair()
-        self.before = self.database.state  # what Scrapy left is taken in
-        self._commits.state = replace(
-            self.before.next_run(),
-            spider=self._owner.name,
-            filter=self.chain.chain_id,
-            key_space=self._owner.key_space or self.before.key_space,
-            pages_per_host=None if self.pages is None else self.pages.limits,
-        )
         if self.before.is_finished:  # what was noted of the last cycle does not hold in this one
-            self._commits.batch.note("state", dict.fromkeys([START_URLS, "estimate"], b""))
+            self._commits.batch.note("state", dict.fromkeys(["start_urls", "estimate"], b""))
         self._commits.begin()
         self._commits.wait()
+        super().begin(effects)
 
     def __len__(self) -> int:
         return self.frontier.size + self.in_memory.size
@@ -193,21 +209,18 @@ class JobStore(MemoryStore):
         """Take *fingerprint* back, durably. Return False if it was not known."""
         return self._fingerprints.forget(fingerprint)
 
-    def push(
-        self, request: Request, fingerprint: bytes | None, parent: Page | None = None, mark: Mark | None = None
-    ) -> bool:
-        """Take in *request*, and return whether a commit makes it durable.
+    def push(self, pending: Pending, parent: Page | None = None) -> bool:
+        """Take in *pending*, and return whether a commit makes it durable.
 
-        A request that cannot be serialized stays in memory, and its *fingerprint* with it.
+        A request without a body stays in memory, and its fingerprint with it.
         """
-        try:
-            body = serialize.dumps(request, self._owner.spider, mark)
-        except ValueError as error:
-            self._keep_in_memory(Page(request, "", mark=mark), fingerprint, parent, error)
+        body = pending.body
+        if body is None:
+            self._keep_in_memory(pending, parent)
             return False
         self._last_id += 1
-        lane = self.frontier.push(key_of(request, self._order, mark), self._last_id, body)
-        if fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
+        lane = self.frontier.push(pending.lane, self._last_id, body)
+        if pending.fingerprint is None and self._open_pages.hold(parent, self._last_id, lane, body):
             return True
         batch = self._commits.batch
         batch.add(self._last_id, lane, body)
@@ -215,47 +228,48 @@ class JobStore(MemoryStore):
             self._commits.make_room()
         return True
 
-    def _keep_in_memory(self, page: Page, fingerprint: bytes | None, parent: Page | None, error: ValueError) -> None:
-        self._fingerprints.keep_in_memory(fingerprint, page)
-        key = key_of(page.request, self._order, page.mark)
-        page.slot = key.slot
+    def _keep_in_memory(self, pending: Pending, parent: Page | None) -> None:
+        page = Page(pending.lane.slot, pending.request, mark=pending.mark)
+        self._fingerprints.keep_in_memory(pending.fingerprint, page)
         self._last_id += 1
-        self.in_memory.push(key, self._last_id, page)
-        self._open_pages.keep_in_memory(page, parent, error)
+        self.in_memory.push(pending.lane, self._last_id, page)
+        self._open_pages.keep_in_memory(page, parent)
 
-    def pop(self) -> tuple[Request, bool] | None:
-        """Return the next request, those in memory first as in Scrapy, and whether it survives the process; or None."""
+    def pop(self) -> Page | None:
+        """Return the page of the next request, those in memory first as in Scrapy; None if none has a turn."""
         if self.in_memory.size and (popped := self.in_memory.pop()) is not None:
             page: Page = popped[2]
-            request = page.own_request(self.in_flight)
-            self.in_flight[id(request)] = page
-            return request, False
-        while (popped := self.frontier.pop()) is not None:
+        elif (popped := self.frontier.pop()) is not None:
             lane, id_, body = popped
             self.frontier.taken.add(id_)
-            try:
-                request, mark = serialize.loads(body, self._owner.spider)
-            except Exception:  # whatever unpickling or the user's classes raise
-                self.frontier.done(lane.key.slot, is_page=False)
-                self.unreadable += 1
-                if self.unreadable == 1:
-                    logger.exception("A pending request of %s cannot be read; a later run tries again", lane.key.slot)
-                continue
-            page = self.in_flight[id(request)] = Page(request, lane.key.slot, Row(lane.id, id_), mark, body=body)
+            page = Page(lane.key.slot, row=Row(lane.id, id_), body=body)
             page.parent = self._open_pages.holders.get(id_)
-            return request, True
-        return None
+        else:
+            return None
+        self.in_flight.add(page)
+        return page
+
+    def unreadable(self, page: Page, error: Exception) -> None:
+        """Leave the row of *page*, which cannot be read because of *error*, to a later run."""
+        self.in_flight.discard(page)
+        self.frontier.done(page.slot, is_page=False)
+        self.left_unread += 1
+        if self.left_unread == 1:
+            logger.error("A pending request of %s cannot be read; a later run tries again", page.slot, exc_info=error)
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*: its row goes with the commit that has all that depends on it."""
-        del self.in_flight[id(page.request)]
+        self.in_flight.discard(page)
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         self._open_pages.done(page)
+
+    def _take(self, page: Page, batch: records.Batch | None) -> None:
+        self._effects.take(page, batch)
 
     def check(self) -> None:
         """Assert what always holds, for tests."""
         super().check()
-        self._open_pages.check(self.in_flight.values())
+        self._open_pages.check(self.in_flight)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +279,7 @@ class JobStore(MemoryStore):
 
     def _fill(self, batch: records.Batch) -> records.JobState:
         """Add to *batch* what belongs to this moment; return the state at it."""
-        self._open_pages.commit_in_parts(self.in_flight.values())
+        self._open_pages.commit_in_parts(self.in_flight)
         batch.forgotten = self._fingerprints.still_taken_back(batch.forgotten)
         self._effects.add_to(batch)
         if self.frontier.share is not None:
@@ -285,7 +299,7 @@ class JobStore(MemoryStore):
 
     def close(self) -> None:
         """Write what is left, and close the files. What cannot be written is said, and fetched again."""
-        self._commits.close(self.filters.close, self.finish_reason)
+        self._commits.close(self._files.filters.close, self.finish_reason)
         if self.in_memory.size:
             logger.warning(
                 "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "
@@ -298,11 +312,8 @@ class JobStore(MemoryStore):
 
     def abandon(self) -> None:
         """Close the files of a crawl that does not begin, and change nothing."""
-        with suppress(AttributeError):  # it could not be opened
-            self._commits.abandon()  # first: a connection must not be closed while the thread writes to it
-        with suppress(AttributeError):
-            self.database.close()
-        self.filters.close()
+        self._commits.abandon()  # first: a connection must not be closed while the thread writes to it
+        self._files.close()
 
 
 @contextmanager

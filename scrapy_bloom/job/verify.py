@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.errors import BloomError, DamagedError, UnusableError, counted
 from scrapy_bloom.filter.inspect import inspect_directory
 from scrapy_bloom.filter.lock import lock_directory
-from scrapy_bloom.frontier.order import LaneKey, LaneRow, key_from
+from scrapy_bloom.frontier.order import LaneKey, LaneRow, lane_of_stored
 from scrapy_bloom.job.consistency import check_same_moment
 from scrapy_bloom.job.database import (
     NAME,
@@ -205,7 +205,7 @@ def _copy_requests(old: sqlite3.Connection, new: Database) -> tuple[int, int]:
     run("BEGIN")
     for lane, id_, row in _rows(old, new, "request"):
         if (body := unsealed(lane, id_, row)) is not None:
-            key = keys.get(lane) or key_from(pickle.loads(body))  # noqa: S301 - as every request of the job
+            key = keys.get(lane) or lane_of_stored(pickle.loads(body))  # noqa: S301 - as every request of the job
             keys[key.id()] = key
             run("INSERT OR IGNORE INTO request VALUES (?, ?, ?)", sealed(key.id(), id_, body))
     for lane, rows in run("SELECT lane, count(*) FROM request GROUP BY lane").fetchall():

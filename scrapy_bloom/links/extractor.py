@@ -18,8 +18,8 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.response import get_base_url
 from w3lib.html import HTML5_WHITESPACE
 
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.hooks import LINK_EXTRACTOR
+from scrapy_bloom.components.hooks import LINK_EXTRACTOR
+from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_handling
 from scrapy_bloom.links.memory import LinkMemory
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ class UnseenLinkExtractor(LinkExtractor):
         added = type(self).__mro__[: type(self).__mro__.index(LinkExtractor)]
         is_usual = not any("_link_allowed" in vars(cls) for cls in added)
         self._is_plain = is_usual and not _CHANGE_WHAT_IS_A_LINK & given.keys()
-        self._memories: WeakKeyDictionary[Crawl, LinkMemory] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[SpiderCrawl, LinkMemory] = WeakKeyDictionary()
         self._has_warned = False
 
     def extract_links(self, response: TextResponse) -> list[Link]:
         """Return the links of *response* that were not seen before, as ``LinkExtractor.extract_links()`` would."""
-        crawl = Crawl.handling(response.request)
+        crawl = crawl_handling(response.request)
         if crawl is None and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -72,6 +72,7 @@ class UnseenLinkExtractor(LinkExtractor):
         # Outside of HTML, names have namespaces.
         if crawl is None or response.selector.type != "html" or LINK_EXTRACTOR in crawl.pages.missing_hooks:
             return super().extract_links(response)
+        known = crawl.core.decisions, crawl.pages.fingerprints
         memory = self._memories.get(crawl)
         if memory is None:
             memory = LinkMemory(lambda url: self._link_allowed(Link(url))) if self._is_plain else LinkMemory()
@@ -79,11 +80,13 @@ class UnseenLinkExtractor(LinkExtractor):
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
-            new = memory.new([link.url for link in links], base, "utf-8", crawl.decisions)  # they are quoted already
+            new = memory.new(
+                [link.url for link in links], base, "utf-8", crawl.core.decisions, crawl.pages.fingerprints
+            )  # they are quoted already
             return [link for link in links if link.url in new]
 
         stripped = [href.strip(HTML5_WHITESPACE) for href in self._hrefs(response)]
-        new = memory.new(stripped, base, response.encoding, crawl.decisions)
+        new = memory.new(stripped, base, response.encoding, *known)
         if not new:
             return []
         # Scrapy's own work begins with a list of elements and their links. It takes a third of that work.

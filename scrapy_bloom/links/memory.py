@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from scrapy_bloom.crawl.decisions import Decisions
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 MOST_KNOWN = 200_000
 """Links remembered, some 30 MB; past that, all are forgotten and learned anew."""
@@ -63,7 +64,9 @@ class LinkMemory:
         self._size = 0
         self._epoch: tuple[int, ...] = ()
 
-    def new(self, links: Iterable[str], base: str, encoding: str, decisions: Decisions) -> set[str]:
+    def new(
+        self, links: Iterable[str], base: str, encoding: str, decisions: Decisions, fingerprints: Fingerprints
+    ) -> set[str]:
         """Return the raw *links* of a page that are wanted and were not seen; count the links that were seen.
 
         Links that cannot be checked count as new. Links that were seen are votes for their pages: the loop guard counts
@@ -74,9 +77,10 @@ class LinkMemory:
             base: The URL that they are relative to.
             encoding: The encoding of the page, in which queries are quoted.
             decisions: The decisions of the crawl, in every call the same.
+            fingerprints: How they are made.
 
         """
-        of_url, parts = decisions.fingerprints.of_url, _split_base(base)
+        of_url, parts = fingerprints.of_url, _split_base(base)
         if of_url is None or parts is None:
             return set(links)
         self._forget_outdated(decisions.epoch)
@@ -87,22 +91,20 @@ class LinkMemory:
         fresh = wanted.difference(site.seen).difference(folder.seen)
         votes = [site.seen.get(link) or folder.seen[link] for link in wanted.difference(fresh)]
         is_ascii = _ASCII.encode(encoding) == _ASCII.encode()
-        shares = is_ascii and decisions.fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
+        shares = is_ascii and fingerprints.ignore_fragments  # one fingerprint for all fragments of a page
         if fresh and shares:
             page_fingerprint = _fingerprint_if_seen(base, of_url, decisions)
             of_fragments = self._seen_without_fragment(fresh, page_fingerprint, site, folder)
             fresh, votes = fresh - of_fragments.keys(), [*votes, *of_fragments.values()]
         urls: dict[str, str] = {}
-        fingerprints: list[bytes] = []
+        of_links: list[bytes] = []
         for link in fresh:
             with suppress(Exception):  # it is not a URL, or a user's own rule fails on it
                 url = _joined(link, base, encoding, folder if is_ascii else None)
-                fingerprints.append(of_url(url))
+                of_links.append(of_url(url))
                 urls[link] = url
         unseen: dict[str, str] = {}
-        for (link, url), fingerprint, is_seen in zip(
-            urls.items(), fingerprints, decisions.seen(fingerprints), strict=True
-        ):
+        for (link, url), fingerprint, is_seen in zip(urls.items(), of_links, decisions.seen(of_links), strict=True):
             if is_seen:
                 for seen in {link, link.partition("#")[0]} if shares else {link}:
                     self._remember(seen, fingerprint, site, folder)

@@ -10,7 +10,7 @@ from scrapy.link import Link
 from scrapy.utils.response import get_base_url
 from w3lib.html import strip_html5_whitespace
 
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.links.memory import LinkMemory
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ class UnseenLinks:
         base, encoding = "http://unknown.invalid/", "utf-8"  # a site without pages, so relative links pass
         if isinstance(response, TextResponse):
             base, encoding = get_base_url(response), response.encoding
-        decisions = Crawl.of(self.crawler).decisions
-        new = memory.new([href for href in hrefs if href is not None], base, encoding, decisions)
+        new = {href for href in hrefs if href is not None}
+        if (crawl := crawl_of(self.crawler)) is not None:
+            new = memory.new(new, base, encoding, crawl.core.decisions, crawl.pages.fingerprints)
         kept: list[LinkT] = kind(link for link, href in zip(links, hrefs, strict=True) if href is None or href in new)
         return kept
 

@@ -12,7 +12,7 @@ from scrapy_bloom.commands.check import check
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.import_seen import import_into
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-from scrapy_bloom.crawl.fingerprints import fingerprint
+from scrapy_bloom.components.fingerprints import fingerprint
 from scrapy_bloom.filter.directory import open_filter
 from tests.commands.conftest import fetched
 

@@ -14,7 +14,7 @@ from scrapy import Request
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-from scrapy_bloom.crawl.fingerprints import fingerprint
+from scrapy_bloom.components.fingerprints import fingerprint
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
 from tests.fleet.servers import RedisServer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scrapy import Request, signals
 
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.spider_crawl import crawl_of
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class Places:
         return cls(crawler)
 
     def note(self, place: str) -> None:
-        page = Crawl.of(self.crawler).pages.current()
+        crawl = crawl_of(self.crawler)
+        page = None if crawl is None else crawl.pages.current()
         self.notes.setdefault(place, []).append(page and page.request.url.rpartition("/")[2])
 
     async def process_request(self, request: Request, spider: Any = None) -> None:

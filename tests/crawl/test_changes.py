@@ -29,13 +29,13 @@ from scrapy.spiders import CrawlSpider, Rule
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.commands.command_line import main
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.crawl.changes import Changes
-from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.job.takeover import export_queue
 from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
 from tests.support.engine import RAM, opened
@@ -700,7 +700,7 @@ def test_another_scheduler_is_an_error(tmp_path: Path) -> None:
     settings = {**SETTINGS, "JOBDIR": str(tmp_path), "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
     crawler = get_crawler(Shop, settings)
     with pytest.raises(SettingsError, match=r"BLOOM_CHANGES.*SCHEDULER"):
-        Crawl.of(crawler).open()
+        BloomDupeFilter.from_crawler(crawler).open()
 
 
 def test_noise_that_is_not_ignored_is_a_change(tmp_path: Path, site: Site) -> None:

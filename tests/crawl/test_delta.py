@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
-from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.crawl.delta_files import DeltaFiles
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.settings import BloomSettings
@@ -270,7 +270,7 @@ def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
     prints = [fingerprint(Request(url)) for url in URLS[:2]]
     for number, expected in enumerate([[False, False], [True, False]]):
         with opened(tmp_path / f"job-{number}", own) as engine:
-            assert engine.crawl.decisions.seen(prints) == expected
+            assert engine.crawl.core.decisions.seen(prints) == expected
             if not number:
                 request = engine.fetch(Request(URLS[0]))
                 answer(engine, request, "item")
@@ -310,7 +310,7 @@ def test_another_scheduler_is_refused(tmp_path: Path) -> None:
     }
     crawler = get_crawler(Spider, own)
     with pytest.raises(SettingsError, match="BLOOM_DELTA"):
-        Crawl.of(crawler).open()
+        BloomDupeFilter.from_crawler(crawler).open()
 
 
 # -- scrapy-deltafetch -------------------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> No
     again = [Request(f"http://a.example/{name}", dont_filter=True) for name in ("old", "new")]
     with opened(tmp_path / "job", own) as engine:
         assert engine.push(*again) == [False, True]
-        delta = engine.crawl.delta
+        delta = engine.crawl.core.delta
         assert delta is not None
         files, keys = delta._files, [b"%d" % number for number in range(12_000)]
         other = DeltaFiles(tmp_path / "delta", "site", settings, forgets=False)

@@ -127,7 +127,7 @@ def test_the_log_says_how_far_a_crawl_is(
         engine.push(*[Request(f"http://a.example/{n}", meta={"depth": 0}) for n in range(10)])
         crawl_on(engine, 30)
         pending = len(engine.scheduler)
-        engine.crawl.tick()
+        engine.crawl.core.tick()
     (line,) = [record.getMessage() for record in caplog.records if "left" in record.getMessage()]
     assert f"{pending:,} pending" in line
     assert re.search(r"\d+ % of recent links new", line)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scrapy_bloom.crawl.hooks import LOSSES
+from scrapy_bloom.components.hooks import LOSSES
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, tree
 
@@ -71,8 +71,8 @@ from tests.support.hidden import hide
 hide("scrapy.Request._body")
 from scrapy import Request
 from scrapy.utils.request import fingerprint
-from scrapy_bloom.crawl.hooks import LOSSES
-from scrapy_bloom.crawl.fingerprints import IS_FAST, fingerprints_under
+from scrapy_bloom.components.hooks import LOSSES
+from scrapy_bloom.components.fingerprints import IS_FAST, fingerprints_under
 from scrapy_bloom.url.rules import Rules
 from tests.support.engine import opened
 

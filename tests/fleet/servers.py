@@ -12,12 +12,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import redis
+from scrapy import Request
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_scheduler import fleet_store
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
+from scrapy_bloom.components.requests import PushedStartUrl
 from scrapy_bloom.fleet.own_server import server_executable
-from scrapy_bloom.frontier.page import ANSWERED
+from scrapy_bloom.frontier.page import ANSWERED, Page
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.settings import BloomSettings
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from typing_extensions import Self
 
+    from scrapy_bloom.components.fleet_requests import FleetRequests
     from scrapy_bloom.fleet.store import FleetStore
 
 PATIENCE = 180
@@ -41,20 +44,72 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class WorkerStore:
+    """The store of a worker, with requests of Scrapy in and out."""
+
+    def __init__(self, store: FleetStore, requests: FleetRequests) -> None:
+        self._store, self._requests = store, requests
+        self.in_flight: dict[int, Page] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
+        if fingerprint is None and parent is self._store.start.page:
+            fingerprint = self._requests.start_fingerprint(request)
+        return self._store.push(self._requests.pending(request, fingerprint), parent)
+
+    def pop(self) -> tuple[Request, Page] | None:
+        while (page := self._store.pop()) is not None:
+            request = page.request
+            if page.body is not None:
+                try:
+                    request, _ = self._requests.restored(page.body)
+                except PushedStartUrl as pushed:
+                    for led_to, fingerprint in pushed.requests:
+                        if fingerprint is None or self._store.add(fingerprint):
+                            self.push(led_to, fingerprint, page)
+                    self._store.done(page)
+                    continue
+                except Exception as error:
+                    self._store.unreadable(page, error)
+                    continue
+            page.handed_out(request, request.url, None)
+            self.in_flight[id(request)] = page
+            return request, page
+        return None
+
+    def begin_start(self) -> Page:
+        self._requests.begin_start()
+        page = self._store.begin_start()
+        page.handed_out(request := Request("data:,"), "", None)
+        self.in_flight[id(request)] = page
+        return page
+
+    def done(self, page: Page) -> None:
+        self.in_flight.pop(id(page.request), None)
+        self._store.done(page)
+
+
 def open_store(
     spider: type[Spider],
     settings: dict[str, Any],
     effects: PageEffects | None = None,
     *,
     has_start: bool = False,
-) -> FleetStore:
+) -> Any:
     """Return the store of a worker with a crawler of its own. *has_start*: it can run start()."""
     crawler = get_crawler(spider, settings)
     crawler._apply_settings()
     crawler.spider = spider.from_crawler(crawler)
     crawler.engine = SimpleNamespace(_start=has_start or None)  # type: ignore[assignment]
     bloom = BloomSettings.from_settings(crawler.settings)
-    return fleet_store(crawler, bloom, fingerprints_of(crawler), effects=effects or PageEffects(), feeds=Feeds)
+    store, requests = fleet_store(crawler, bloom, fingerprints_of(crawler), Feeds())
+    store.begin(effects or PageEffects())
+    return WorkerStore(store, requests)
 
 
 def end(store: FleetStore, request: Request) -> None:

@@ -9,8 +9,8 @@ import pytest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.redis_dupefilter import shared_filter
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.fleet import blocks
 from scrapy_bloom.settings import BloomSettings
 

@@ -18,7 +18,7 @@ from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.frontier.page import Outcome, Result
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
-from tests.fleet.servers import PATIENCE, RedisServer, crawl, end, move_slot, open_store, wait_until
+from tests.fleet.servers import PATIENCE, RedisServer, WorkerStore, crawl, end, move_slot, open_store, wait_until
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine
 
@@ -80,6 +80,10 @@ def pop(*stores: FleetStore) -> tuple[FleetStore, Request]:
 class FleetEngine(Engine):
     """The engine of a worker, which waits for the server as Scrapy's does, and ticks as its timer does."""
 
+    @property
+    def worker(self) -> WorkerStore:
+        return WorkerStore(self.store, self.crawl.requests)
+
     def pending(self) -> int:
         """A worker counts what is ready here, and what is in hand anywhere as one."""
         return max(0, len(self.store) - len(self.engine._slot.inprogress))
@@ -88,7 +92,7 @@ class FleetEngine(Engine):
         found: list[Request | None] = []
 
         def is_over() -> bool:
-            self.crawl.tick()
+            self.crawl.core.tick()
             if (request := self.scheduler.next_request()) is not None or not self.scheduler.has_pending_requests():
                 found.append(request)
             return bool(found)
@@ -139,14 +143,14 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -
 
     one, other = open_(3), open_(3)
     one.push(*map(page, "abcde"))
-    fetched = crawl(one.store, other.store)
+    fetched = crawl(one.worker, other.worker)
     assert len(fetched) == 3
     for engine in (one, other):
-        wait_until(lambda: engine.crawl.tick() or engine.stat("bloom/fleet/left") == 2, "it knows what is left")  # noqa: B023 - called here
+        wait_until(lambda: engine.crawl.core.tick() or engine.stat("bloom/fleet/left") == 2, "it knows what is left")  # noqa: B023 - called here
         engine.stop()
     rest = open_(None)
     rest.push(page("f"))
-    assert sorted(fetched + crawl(rest.store)) == list("abcdef")
+    assert sorted(fetched + crawl(rest.worker)) == list("abcdef")
     rest.stop()
 
 
@@ -164,15 +168,16 @@ def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> N
     if kind == "AutoThrottle":
         for engine in (one, other):
             engine.engine.downloader.slots["example.com"] = Slot(8, delay, 0.0)
-            engine.crawl.tick()
+            engine.crawl.core.tick()
     elif kind == "Crawl-delay":
         one.store.space_out("example.com", delay)
         with server.client() as client:
             wait_until(lambda: client.exists("{bloom:site:0}:delays"), "the server knows the delay")
     began = time.monotonic()
     one.push(*map(page, "abcd"))
+    stores = one.worker, other.worker
     for _ in "abcd":
-        store, request = pop(one.store, other.store)
+        store, request = pop(*stores)
         end(store, request)
     assert time.monotonic() >= began + 3 * delay - 0.01
     one.stop()

@@ -9,9 +9,9 @@ from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
+from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_requests import FleetRequests
 from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
-from scrapy_bloom.crawl.fingerprints import fingerprints_of
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server

@@ -200,7 +200,7 @@ def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
     engine.push(*map(Request, urls[100:]))
     engine.commit(whole=False)
     assert [request.url for request in first if request] + engine.drain() == urls
-    assert not engine.crawl.has_failed
+    assert not engine.crawl.core.has_failed
     engine.stop()
 
 
@@ -220,4 +220,4 @@ def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_
         engine.commit()
         found.append(engine.start())
         assert {request.url for request in found if request is not None} == set(urls[1:])
-        assert not engine.crawl.has_failed
+        assert not engine.crawl.core.has_failed

@@ -208,7 +208,7 @@ def test_what_is_taken_back_on_a_full_disk_stays_so(tmp_path: Path, monkeypatch:
         engine.drain()
         monkeypatch.setattr(FullConnection, "is_full", True)
         engine.store.commit()  # which is under way
-        engine.crawl.decisions.forget(one)
+        engine.crawl.forget(one)
         engine.push(three)
         monkeypatch.setattr(FullConnection, "is_full", False)
     with opened(tmp_path) as engine:

@@ -22,7 +22,7 @@ class Run:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.written: list[bytes] = []
-        self.journal = FeedJournal(directory, lambda: ItemList(self.written))
+        self.journal = FeedJournal(directory, ItemList(self.written))
         self.journal.open_feeds()
 
     def begin(self, call: str, *pages: bytes) -> None:

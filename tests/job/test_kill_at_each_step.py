@@ -13,12 +13,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scrapy import Request, Spider
 from scrapy.settings import Settings
 
-from scrapy_bloom.frontier.order import Order
+from scrapy_bloom.frontier.order import LaneKey, Order
+from scrapy_bloom.frontier.page import Pending
 from scrapy_bloom.frontier.store import PageEffects
-from scrapy_bloom.job.store import JobStore, Owner
+from scrapy_bloom.job.store import JobStore, open_files
 from scrapy_bloom.job.verify import verify_job
 from scrapy_bloom.settings import BloomSettings
 
@@ -34,7 +34,7 @@ MOST_KILLS = 12
 pytestmark = pytest.mark.usefixtures("commits_at_once")
 
 SETTINGS = BloomSettings.from_settings(Settings({"BLOOM_CAPACITY": 20}))  # the chain grows
-OWNER = Owner(Spider("site"), "site", {"fingerprinter": "test"})
+OWNER = "site", {"fingerprinter": "test"}
 Step = tuple[str, int, int]
 
 
@@ -73,9 +73,9 @@ class Crawl(PageEffects):
         self.jobdir = jobdir
         order = Order(by_slot=True, is_lifo=(is_lifo, is_lifo))
         self.items: list[str] = []
-        self.store = JobStore(jobdir / "requests.bloom", SETTINGS, order, OWNER, parts=self)
+        self.store = JobStore(open_files(jobdir / "requests.bloom", SETTINGS, *OWNER), order, *OWNER)
         self.items += json.loads(self.store.database.notes("state").get("items", b"[]"))
-        self.store.begin(writes_at_once=False)
+        self.store.begin(self)
         self.steps: dict[Page, list[Step]] = {}
         self.find(0, FILTERED)  # start requests are asked for in each run
 
@@ -89,21 +89,19 @@ class Crawl(PageEffects):
     def find(self, number: int, way: int, parent: Page | None = None) -> None:
         fingerprint = b"%020d" % number if way in (FILTERED, MEMORY) else None
         if fingerprint is None or self.store.add(fingerprint):
-            meta = {"number": number} | ({"live": lambda: None} if way in (MEMORY, UNFILTERED_MEMORY) else {})
-            url = f"http://host-{number % 2}.example/{number}"
-            self.store.push(Request(url, meta=meta, dont_filter=fingerprint is None), fingerprint, parent)
+            body = None if way in (MEMORY, UNFILTERED_MEMORY) else b"%d" % number
+            self.store.push(Pending(LaneKey(f"host-{number % 2}", 0), fingerprint, body, number), parent)
 
     def start(self, site: list[list[Step]]) -> bool:
         """Start the next page, and return whether there was one."""
-        popped = self.store.pop()
-        if popped is not None:
-            page = self.store.in_flight[id(popped[0])]
-            self.steps[page] = list(site[popped[0].meta["number"]])
-        return popped is not None
+        page = self.store.pop()
+        if page is not None:
+            self.steps[page] = list(site[number_of(page)])
+        return page is not None
 
     def go_on(self, page: Page) -> None:
         """Do the next step of *page*, or end it."""
-        number = page.request.meta["number"]
+        number = number_of(page)
         if not self.steps[page]:
             del self.steps[page]
             self.store.done(page)
@@ -120,6 +118,10 @@ class Crawl(PageEffects):
         self.store.abandon()
         shutil.rmtree(self.jobdir)
         return copy
+
+
+def number_of(page: Page) -> int:
+    return int(page.request if page.body is None else page.body)
 
 
 def play(site: list[list[Step]], rng: random.Random, directory: Path) -> tuple[Counter[str], int]:

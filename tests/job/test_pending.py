@@ -156,7 +156,7 @@ class PendingRequests(RuleBasedStateMachine):
             fetch.is_ended, fetch.fails = True, fails
             self.pages[host_of(fetch.url)] += not fails
             if fails:
-                self.engine.crawl.decisions.forget(request)
+                self.engine.crawl.forget(request)
                 self.seen.discard(fetch.url)
 
     @rule(place=places, is_redirect=st.booleans())
@@ -197,8 +197,8 @@ class PendingRequests(RuleBasedStateMachine):
 
     def answers(self) -> set[str]:
         """Return which URLs are seen."""
-        fingerprints = [self.engine.crawl.decisions.fingerprints.of_request(Request(url)) for url in URLS]
-        return set(itertools.compress(URLS, self.engine.crawl.decisions.seen(fingerprints)))
+        fingerprints = [self.engine.crawl.pages.fingerprints.of_request(Request(url)) for url in URLS]
+        return set(itertools.compress(URLS, self.engine.crawl.core.decisions.seen(fingerprints)))
 
 
 class PendingInJob(PendingRequests):
@@ -248,7 +248,7 @@ class PendingInJob(PendingRequests):
     def tick(self, times: int) -> None:
         """Begin commits, and end those that are written."""
         for _ in range(times):
-            self.engine.crawl.tick()
+            self.engine.crawl.core.tick()
 
     @rule()
     def stop(self) -> None:
@@ -359,7 +359,7 @@ def test_a_kill_after_the_transaction(tmp_path: Path, whole: bool, is_taken_back
         engine.commit(whole=whole)
         assert engine.push(page) == [False]
         if is_taken_back:
-            engine.crawl.decisions.forget(page)
+            engine.crawl.forget(page)
         snapshot(tmp_path / "job", tmp_path / "copy")
     with opened(tmp_path / "copy") as engine:
         assert engine.push(page) == [is_taken_back]

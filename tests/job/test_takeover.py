@@ -12,10 +12,10 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.request import fingerprint
 
+from scrapy_bloom.components.takeover import export_queue, read_fingerprints
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.takeover import export_queue, read_fingerprints
 from tests.support.engine import (
     BY_HOST,
     BY_PRIORITY,
@@ -90,7 +90,7 @@ def test_a_job_that_scrapy_stopped_cleanly_goes_on(
 
 def test_a_queue_that_could_not_be_read_is_taken_over_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spider lacked the callback of one of its requests, when others were taken over already."""
-    monkeypatch.setattr("scrapy_bloom.job.takeover.AT_ONCE", 0)
+    monkeypatch.setattr("scrapy_bloom.components.takeover.AT_ONCE", 0)
     with opened(tmp_path, SCRAPYS) as engine:
         callback: Any = engine.spider.parse_other  # type: ignore[attr-defined]
         engine.push(Request("http://host.example/1", callback=callback), *map(Request, ["http://host.example/2"]))

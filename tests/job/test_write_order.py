@@ -95,6 +95,6 @@ def test_scrapys_scheduler_is_kept_out_of_a_job_that_failed(tmp_path: Path, has_
     engine.push(Request(PAGES[0]))
     engine.drain()
     if has_failed:
-        engine.crawl.fail(UnusableError("The job", "cannot be gone on with", advice="Begin anew."))
+        engine.crawl.core.fail(UnusableError("The job", "cannot be gone on with", advice="Begin anew."))
     engine.stop()
     assert (tmp_path / "job" / "requests.queue").exists() == has_failed

@@ -10,7 +10,6 @@ from scrapy.http import HtmlResponse
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
-from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.links.spider import UnseenLinks
 
 if TYPE_CHECKING:
@@ -37,13 +36,12 @@ class OpenCrawl:
         self.spider = crawler.spider = spider
         self.filter = dupefilter.from_crawler(crawler)
         self.filter.open()
-        self.crawl = Crawl.of(crawler)
+        self.crawl: Any = self.filter.crawl
 
     def downloaded(self, response: TextResponse) -> TextResponse:
-        assert self.crawl.store is not None
-        self.crawl.store.push(Request(response.url), None)
-        if found := self.crawl.store.pop():
-            response.request = found[0]
+        self.crawl.push(Request(response.url), None, None)
+        if popped := self.crawl.pop():
+            response.request = popped[0]
         return response
 
     def see(self, *urls: str) -> None:

@@ -87,8 +87,7 @@ def test_links_that_are_dropped_count_as_requests_for_them_would() -> None:
         with opened(BLOOM_LOOP_GUARD=True) as crawl:
             for response in [*pages, *pages]:
                 crawl.see(*set(urls_of(extractor.extract_links(response))))
-            assert crawl.crawl.guard is not None
-            votes.append([crawl.crawl.guard.share.links.of(fingerprint(Request(url))) for url in (A, B)])
+            votes.append([crawl.crawl.core.guard.share.links.of(fingerprint(Request(url))) for url in (A, B)])
     assert votes[0] == votes[1] == [8, 2]
 
 

@@ -112,7 +112,7 @@ def crawl(job: Job) -> tuple[str, list[str]]:
         return REFUSED if error.advice else "no advice", []
     try:
         came = engine.drain()
-        if engine.crawl.has_failed:
+        if engine.crawl.core.has_failed:
             return REFUSED, came
         lacking = [url for url in job.pending if url not in set(came)]
         shown = engine.push(*map(Request, lacking))

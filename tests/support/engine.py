@@ -17,9 +17,9 @@ from scrapy.settings import Settings
 
 from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
+from scrapy_bloom.components.in_progress import CURRENT
 from scrapy_bloom.components.scheduler import DurableScheduler
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.in_progress import CURRENT
+from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
@@ -73,11 +73,11 @@ class OwnSettings(Settings):
 class ItemList(Feeds):
     """Feeds that keep items in a list."""
 
-    def __init__(self, items: list[Any]) -> None:
-        self._items = items
+    def __init__(self, items: list[Any] | None = None) -> None:
+        self.items: list[Any] = [] if items is None else items
 
     def write(self, feed: str, item: Any, *, is_acknowledged: bool = False) -> bool:
-        self._items.append(item)
+        self.items.append(item)
         return True
 
 
@@ -92,6 +92,7 @@ class Engine:
             "JOBDIR": str(jobdir) if jobdir else None,
             "BLOOM_CAPACITY": 10_000,
             "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
+            "EXTENSIONS": {ItemList: 0},
         }
         # As get_crawler() of Scrapy does, without the runner, which takes most of the time.
         self.crawler: Any = Crawler(spider, OwnSettings({**NOTHING_ELSE, **usual, **OURS, **(settings or {})}))
@@ -105,16 +106,13 @@ class Engine:
             self.scheduler.df.close("refused")
             self.engine.downloader.close()
             raise
-        self.crawl = Crawl.of(self.crawler)
-        self.items: list[Any] = []
+        self.crawl: Any = crawl_of(self.crawler)
+        self.items: list[Any] = feeds.items if (feeds := self.crawler.get_extension(ItemList)) is not None else []
         """The items of pages that were committed, or are written by the next commit."""
-        if type(self.crawl.parts.feeds) is Feeds:
-            self.crawl.parts.feeds = ItemList(self.items)
         self._commits = 0
 
     @property
     def store(self) -> Any:
-        assert self.crawl.store is not None
         return self.crawl.store
 
     def stat(self, name: str) -> Any:
@@ -150,12 +148,15 @@ class Engine:
         its priority queue; the engine comes back later.
         """
         request = self.scheduler.next_request()
-        while request is None and not self.crawl.has_failed and self.scheduler.has_pending_requests():
+        while request is None and self._goes_on() and self.scheduler.has_pending_requests():
             request = self.scheduler.next_request()
         if request is not None:
             self.engine._slot.add_request(request)
             self._slot(request).active.add(request)
         return request
+
+    def _goes_on(self) -> bool:
+        return self.crawl is None or not self.crawl.core.has_failed
 
     def fetch(self, *requests: Request) -> Request:
         """Push *requests*, and start the next request; there is one."""
@@ -166,14 +167,14 @@ class Engine:
 
     def give(self, request: Request, item: Any) -> None:
         """Give an item of the page of *request*, which is in progress."""
-        self.store.in_flight[id(request)].gave.append(("items.jl", item))
+        self.crawl.pages.of_request(request).gave.append(("items.jl", item))
 
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
 
         A number is the status of a response.
         """
-        if result is not None:
+        if result is not None and self.crawl is not None:
             response = Response(request.url, status=result) if isinstance(result, int) else result
             self.crawl.pages.result_came(request, response)
         self._slot(request).active.discard(request)
@@ -193,7 +194,7 @@ class Engine:
 
     def commit(self, *, whole: bool = True) -> None:
         """Commit all up to now; unless *whole*, stop when the transaction is written and no bit is set."""
-        store = self.crawl.store
+        store = None if self.crawl is None else self.crawl.store
         if not isinstance(store, JobStore):
             return
         if whole:
@@ -206,7 +207,7 @@ class Engine:
             patch.setattr(commits, "COMMIT_SECONDS", 0.0)
             while not self._is_noted(noted):
                 assert time.monotonic() < until
-                self.crawl.tick()  # begins the commit, or ends the one before
+                self.crawl.core.tick()  # begins the commit, or ends the one before
                 for _ in range(100):  # without a tick: the next one would set the bits
                     if self._is_noted(noted):
                         break

@@ -80,7 +80,7 @@ class FeedRun:
     def drop(self) -> None:
         """Leave the files as a kill at this moment does."""
         self.engine.store.abandon()
-        self.engine.crawl.is_closed = True  # links of other crawls are not asked of this one
+        self.engine.crawl.core.is_closed = True  # links of other crawls are not asked of this one
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""

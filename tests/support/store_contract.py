@@ -101,7 +101,7 @@ def hands_out_what_cannot_be_serialized(open_: Open) -> None:
     assert engine.push(unserializable(1)) == [False]
     engine.end(request)
     assert engine.push(unserializable(1)) == [False]
-    engine.crawl.decisions.forget(request)
+    engine.crawl.forget(request)
     assert engine.push(Request(url(1)), unserializable(1)) == [True, False]
     engine.stop()
 
@@ -121,7 +121,7 @@ def takes_back_what_is_in_progress(open_: Open) -> None:
     for request in (Request(url(1)), unserializable(2)):
         assert engine.push(request) == [True]
         page = engine.fetch()
-        engine.crawl.decisions.forget(page)
+        engine.crawl.forget(page)
         engine.end(page)
         engine.commit()
         assert engine.push(Request(request.url)) == [True]
@@ -165,8 +165,8 @@ def keeps_what_was_taken_back(open_: Open) -> None:
     engine.commit()
     engine.push(requests[2])
     engine.drain()
-    engine.crawl.decisions.forget(requests[0])
-    engine.crawl.decisions.forget(requests[2])
+    engine.crawl.forget(requests[0])
+    engine.crawl.forget(requests[2])
     engine.stop()
     engine = open_()
     assert engine.push(*requests) == [True, False, True]

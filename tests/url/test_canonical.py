@@ -10,7 +10,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from w3lib.url import canonicalize_url as w3lib_canonicalize_url
 
-from scrapy_bloom.crawl.fingerprints import fingerprint_url
+from scrapy_bloom.components.fingerprints import fingerprint_url
 from scrapy_bloom.url import canonical
 from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical
 from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, outcome, short_strings

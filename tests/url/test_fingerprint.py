@@ -11,8 +11,8 @@ from scrapy.utils.request import RequestFingerprinter as ScrapyRequestFingerprin
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from scrapy.utils.test import get_crawler
 
-from scrapy_bloom.crawl import fingerprints as module
-from scrapy_bloom.crawl.fingerprints import (
+from scrapy_bloom.components import fingerprints as module
+from scrapy_bloom.components.fingerprints import (
     RequestFingerprinter,
     fingerprint,
     fingerprint_url,

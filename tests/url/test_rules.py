@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 
-from scrapy_bloom.crawl.fingerprints import fingerprints_under
+from scrapy_bloom.components.fingerprints import fingerprints_under
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.url.canonical import canonicalize_url
 from scrapy_bloom.url.noise import TRACKING_2

@@ -21,14 +21,14 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
-from scrapy_bloom.crawl.in_progress import CURRENT
+from scrapy_bloom.components.in_progress import CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.crawl.in_progress import PagesInProgress
+    from scrapy_bloom.components.in_progress import PagesInProgress
     from scrapy_bloom.frontier.page import Page
 
 logger = logging.getLogger(__name__)
@@ -52,9 +52,19 @@ LOSSES = {
 """What is lost without a private part of Scrapy, by its name."""
 
 
+def engine_of(crawler: Crawler) -> Any:
+    """Return the engine of *crawler*; None if a filter or a scheduler is used without a crawl."""
+    try:
+        return crawler.engine
+    except RuntimeError:  # Scrapy 2.19 and newer
+        return None
+
+
 def missing_hooks(crawler: Crawler) -> list[str]:
     """Return the names of the private parts that the running Scrapy does not have as we know them."""
-    engine: Any = crawler.engine
+    engine = engine_of(crawler)
+    if engine is None:
+        return []
     slot, scraper = getattr(engine, "_slot", None), getattr(engine, "scraper", None)
     is_there = (
         type(getattr(slot, "inprogress", None)) is set,
@@ -88,18 +98,15 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Request], None] | None) -> None:
-    """Have the engine of *crawler* tell *pages* what becomes of requests, and which hooks are missing.
+def watch_engine(crawler: Crawler, pages: PagesInProgress, done: Callable[[Request], None] | None) -> None:
+    """Have the engine of *crawler* report to *pages* what becomes of requests.
 
     *done* is called with each request that the engine is done with.
     """
-    try:
-        engine: Any = crawler.engine
-    except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
-        engine = None
+    engine = engine_of(crawler)
     if engine is None:
         return
-    missing = pages.missing_hooks = missing_hooks(crawler)
+    missing = pages.missing_hooks
     for name in missing:
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
     if done is not None and IN_PROGRESS not in missing:
@@ -116,7 +123,7 @@ def watch_engine(pages: PagesInProgress, crawler: Crawler, done: Callable[[Reque
 
 def wake_engine(crawler: Crawler) -> None:
     """Have the engine of *crawler* ask the scheduler for a request now. Without this call it does so every 5 s."""
-    next_call: Any = getattr(getattr(crawler.engine, "_slot", None), "nextcall", None)
+    next_call: Any = getattr(getattr(engine_of(crawler), "_slot", None), "nextcall", None)
     if hasattr(next_call, "schedule"):  # otherwise LOSSES says what is lost
         next_call.schedule()
 

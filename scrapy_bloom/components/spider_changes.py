@@ -16,12 +16,13 @@ from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
+from scrapy_bloom.components import serialize
+from scrapy_bloom.components.hooks import NotModified
+from scrapy_bloom.components.in_progress import ITEM
 from scrapy_bloom.crawl.changes import Changes
-from scrapy_bloom.crawl.hooks import NotModified
-from scrapy_bloom.crawl.in_progress import ITEM
-from scrapy_bloom.frontier import serialize
+from scrapy_bloom.crawl.commit_parts import NoChanges
 from scrapy_bloom.frontier.page import Outcome
-from scrapy_bloom.frontier.serialize import MARK, OF_THE_LAST_TRY
+from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.job.changes import SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
@@ -126,7 +127,7 @@ def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
     return is_plain and _CONDITIONAL.isdisjoint(request.headers) and urlparse_cached(request).scheme in schemes
 
 
-class SpiderChanges:
+class SpiderChanges(NoChanges):
     """Translates between Scrapy and the changes of a crawl.
 
     Args:
@@ -136,6 +137,8 @@ class SpiderChanges:
         fingerprints: How its fingerprints are made.
 
     """
+
+    is_on = True
 
     def __init__(self, crawler: Crawler, store: JobStore, options: ChangesOptions, fingerprints: Fingerprints) -> None:
         spider, stats = crawler.spider, crawler.stats
@@ -201,6 +204,10 @@ class SpiderChanges:
             with suppress(Exception):  # it is frozen
                 adapter[options.field] = given.change.name.lower()
         return given
+
+    def needs_answer(self, page: Page) -> None:
+        """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
+        self.of(page).needs_answer = True
 
     def _lost_item(self) -> None:
         if (given := ITEM.get()) is not None:

@@ -20,10 +20,10 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue, ScrapyPriorityQueue
 from scrapy.statscollectors import DummyStatsCollector
 from scrapy.utils.misc import load_object
 
+from scrapy_bloom.components import serialize
+from scrapy_bloom.components.requests import lane_in, scrapys_order
 from scrapy_bloom.errors import UnusableError, counted
-from scrapy_bloom.frontier import serialize
 from scrapy_bloom.frontier.lanes import Lane
-from scrapy_bloom.frontier.order import Order, key_of
 from scrapy_bloom.job.database import AT_ONCE
 from scrapy_bloom.job.records import Batch
 
@@ -116,13 +116,13 @@ def _import_copy(queue: Path, database: Database, crawler: Crawler, mark: bytes)
 
 def _batches(scheduler: Scheduler, database: Database, crawler: Crawler, mark: bytes) -> Iterator[Batch]:
     """Yield batches that have the requests of *scheduler* in its order; the first one has the *mark*, too."""
-    order = Order.of(crawler.settings, in_job=True)
+    order = scrapys_order(crawler.settings, in_job=True)
     count = len(scheduler)
     (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
     batch = Batch(state=database.state)
     batch.note("state", {_QUEUE_MARK: b"%s %d" % (mark, count)})
     for index, request in enumerate(_drain(scheduler)):
-        key = key_of(request, order)
+        key = lane_in(order, request)
         # Before all later ones, and in the order in which Scrapy would have handed them out. No two are equal.
         id_ = first + (-index - 1 if order.is_lifo[key.is_start] else index - 2 * count)
         batch.add(id_, Lane(key, is_lifo=True), serialize.dumps(request, crawler.spider))

@@ -17,6 +17,8 @@ from scrapy import Request, Spider
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy_bloom.job.store import JobStore
+
 NOTE = "start_urls"
 LOOK_AHEAD = 1_000
 """Start URLs behind the last one among which the next is looked for: so many in a row a middleware may leave out."""
@@ -27,11 +29,13 @@ class StartUrls:
 
     Args:
         spider: Its list is read when the first start request comes.
-        noted: The places that an unfinished job has taken in, as its last commit noted them; None: none.
+        store: The job, whose last commit has noted the places that it has taken in; None: there is no job.
 
     """
 
-    def __init__(self, spider: Spider | None, noted: bytes | None) -> None:
+    def __init__(self, spider: Spider | None, store: JobStore | None) -> None:
+        is_resumed = store is not None and store.is_resumed
+        noted = store.database.notes("state").get(NOTE) if store is not None and is_resumed else None
         self._spider, self._noted = spider, noted
         self._urls: Sequence[str] | None = None
         self._digest = ""

@@ -12,6 +12,7 @@ from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import CallLaterOnce
 
+from scrapy_bloom.components.hooks import engine_of
 from scrapy_bloom.errors import BloomError, UnusableError
 
 if TYPE_CHECKING:
@@ -65,10 +66,7 @@ def job_directory(settings: BaseSettings) -> Path | None:
 
 def has_engine_started(crawler: Crawler) -> bool:
     """Return whether the engine of *crawler* has run, so that it says when it stops."""
-    try:
-        return getattr(crawler.engine, "start_time", None) is not None
-    except RuntimeError:  # Scrapy 2.19 and newer, where a filter is used without a crawl
-        return False
+    return getattr(engine_of(crawler), "start_time", None) is not None
 
 
 def keep_spider_state(crawler: Crawler) -> None:
@@ -114,7 +112,7 @@ def end_crawl(crawler: Crawler, reason: str) -> None:
 
     *reason* is the ``finish_reason``, one word such as ``job_damaged``. Does nothing if no spider is open.
     """
-    engine: Any = crawler.engine
+    engine = engine_of(crawler)
     if engine is None or getattr(engine, "spider", None) is None:
         return
 

@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
+from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scrapy import Spider
 
-PICKLE_PROTOCOL = 4
-"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 MARK_OF_A_CLASS = b"\x93"
 """The opcode that names a class or a function. A pickle without this byte has values of built-in types alone."""
 

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.frontier.round_trip import MARK_OF_A_CLASS, PICKLE_PROTOCOL, attributes_of, check_values
+from scrapy_bloom.components.round_trip import MARK_OF_A_CLASS, attributes_of, check_values
+from scrapy_bloom.frontier.stored import MARK, PICKLE_PROTOCOL
 from scrapy_bloom.loops.share import Mark
 
 if TYPE_CHECKING:
     from scrapy import Spider
-
-MARK = "_bloom_mark"
-"""Beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
-OF_THE_LAST_TRY = ("retry_times", "download_latency")
-"""Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""
 
 # A plain request has these; leaving them out halves the size, and Scrapy fills them in when it reads the request.
 DEFAULTS = {name: value for name, value in Request("data:,").to_dict().items() if name != "url"}

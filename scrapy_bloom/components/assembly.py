@@ -1,0 +1,391 @@
+"""Puts a crawl together: from settings and the components of ours that Scrapy has made, in one order.
+
+filter and scheduler   made by Scrapy; the first one of them that is opened opens the crawl
+store                  memory, job directory or server; takes in what Scrapy's own scheduler has left
+parts                  guard, delta, changes, progress, failures: parts that do nothing where a feature is off
+effects                what a commit holds beside requests
+crawl                  plain data; the adapter around it listens to signals, and hooks watch the engine
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from scrapy.utils.project import data_path
+
+from scrapy_bloom.components import serialize
+from scrapy_bloom.components.fingerprints import fingerprints_of
+from scrapy_bloom.components.hooks import IN_PROGRESS, missing_hooks, wake_engine, watch_engine
+from scrapy_bloom.components.in_progress import PagesInProgress
+from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
+from scrapy_bloom.components.spider_changes import SpiderChanges
+from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
+from scrapy_bloom.components.spider_state import SpiderState
+from scrapy_bloom.components.start_urls import StartUrls
+from scrapy_bloom.components.startup import (
+    end_crawl,
+    job_directory,
+    keep_spider_state,
+    log_start_errors,
+    looks_only,
+)
+from scrapy_bloom.components.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
+from scrapy_bloom.crawl.commit_parts import CommitParts, NoChanges, Noted
+from scrapy_bloom.crawl.crawl import Crawl
+from scrapy_bloom.crawl.decisions import Decisions
+from scrapy_bloom.crawl.delta import Delta, NoDelta
+from scrapy_bloom.crawl.delta_files import DeltaFiles
+from scrapy_bloom.crawl.failures import Failures
+from scrapy_bloom.crawl.guard import LoopGuard, NoGuard
+from scrapy_bloom.crawl.opening import begin_cycle
+from scrapy_bloom.crawl.progress import Progress
+from scrapy_bloom.errors import SettingsError, UnusableError, counted
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.order import IN_ANY_ORDER
+from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.job.consistency import show_pending
+from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.job.records import Feeds
+from scrapy_bloom.job.store import JobFiles, JobStore, open_files
+from scrapy_bloom.settings import BloomSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+    from scrapy.statscollectors import StatsCollector
+
+    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.loops.share import Share
+    from scrapy_bloom.url.fingerprint import Fingerprints
+
+logger = logging.getLogger(__name__)
+
+NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
+"""Capacity and error rate of the filter of text that pages have shown. A false positive makes a page look less new."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the settings of a crawl say. Each component of ours checks them when it is made."""
+
+    crawler: Crawler
+    bloom: BloomSettings
+    jobdir: Path | None
+    """None also for commands that look at pages instead of crawling."""
+    looks_only: bool
+    fingerprints: Fingerprints
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Options:
+        """Read the settings of *crawler*.
+
+        Raises:
+            SettingsError: Names every wrong ``BLOOM_*`` setting.
+            UnusableError: ``JOBDIR`` cannot be used.
+
+        """
+        if crawler.stats is None:
+            raise TypeError("the crawler has no stats yet: it applies its settings first")
+        bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
+        if jobdir is not None and looks_only(crawler):
+            logger.info("%s is left alone: this is no crawl, but a command that looks at pages", jobdir)
+            jobdir = None
+        return cls(crawler, bloom, jobdir, looks_only(crawler), fingerprints_of(crawler))
+
+    @property
+    def stats(self) -> StatsCollector:
+        """Scrapy's."""
+        assert self.crawler.stats is not None  # noqa: S101 - of() has checked
+        return self.crawler.stats
+
+    @property
+    def spider_name(self) -> str:
+        """The name of the spider."""
+        spider = self.crawler.spider
+        return self.crawler.spidercls.name if spider is None else spider.name
+
+
+class OurFilter(Protocol):
+    """What a crawl needs to know of our filter."""
+
+    fingerprints: Fingerprints
+    answers_for_links: bool
+
+    def made_by(self, request_seen: Callable[[Request], bool], request: Request) -> tuple[bool, bytes | None]:
+        """Return the answer of *request_seen*, and the fingerprint that this call has remembered, if it did."""
+
+    def make_store(self, options: Options) -> tuple[Store, Requests] | None:
+        """Return a store on a server, and how it holds requests; None: the filter is in memory or in a job."""
+
+
+class OurScheduler(Protocol):
+    """What a crawl needs to know of our scheduler."""
+
+    shares_requests: bool
+
+    def make_store(self, options: Options, fingerprints: Fingerprints, feeds: Feeds) -> tuple[Store, Requests] | None:
+        """Return a store on a server, and how it holds requests; None: they are in memory or in a job."""
+
+
+_FILTER = "_scrapy_bloom_filter"
+"""Attribute of a crawler: its filter. A filter of the user's may hold it inside."""
+
+
+def register_filter(crawler: Crawler, dupefilter: OurFilter) -> None:
+    """Note that *dupefilter* is the filter of *crawler*."""
+    vars(crawler)[_FILTER] = dupefilter
+
+
+def filter_of(crawler: Crawler) -> OurFilter | None:
+    """Return the filter of *crawler*; None if it has another than ours."""
+    dupefilter: OurFilter | None = vars(crawler).get(_FILTER)
+    return dupefilter
+
+
+def open_crawl(options: Options, scheduler: OurScheduler | None) -> SpiderCrawl:
+    """Return the crawl of a crawler, opened if it was not: with *scheduler*, which keeps its requests, if it is ours.
+
+    Raises:
+        BloomError: It cannot be used, or another spider, process or program owns it. Nothing has been changed.
+
+    """
+    if (crawl := crawl_of(options.crawler)) is not None:
+        return crawl
+    with log_start_errors(logger), ExitStack() as on_error:
+        on_error.callback(keep_spider_state, options.crawler)
+        crawl = _Assembly(options, scheduler).crawl(on_error)
+        on_error.pop_all()
+    return crawl
+
+
+class _Assembly:
+    """One crawl on its way together."""
+
+    def __init__(self, options: Options, scheduler: OurScheduler | None) -> None:
+        self._options, self._scheduler, self._crawler = options, scheduler, options.crawler
+        self._filter = filter_of(options.crawler)
+        self._fingerprints = options.fingerprints if self._filter is None else self._filter.fingerprints
+        self._stats = options.stats
+        self._changes_options = None if options.looks_only else options.bloom.changes
+        self._delta_directory = None if options.looks_only else self._find_delta()
+        if self._changes_options and (scheduler is None or scheduler.shares_requests):
+            now = self._setting("SCHEDULER")
+            problem = f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {now}"
+            raise SettingsError([problem])
+
+    def _setting(self, name: str) -> object:
+        return self._crawler.settings[name]
+
+    def _find_delta(self) -> Path | None:
+        """Return where the files of delta crawls are; None without a delta crawl.
+
+        DELTAFETCH_ENABLED counts with our scheduler only.
+        """
+        settings, delta = self._crawler.settings, self._options.bloom.delta
+        if delta is None:
+            delta = settings.getbool("DELTAFETCH_ENABLED") and self._scheduler is not None
+        if delta and self._scheduler is None:
+            problem = f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {settings['SCHEDULER']}: take that out"
+            raise SettingsError([problem])
+        return Path(data_path("delta") if delta is True else delta) if delta else None
+
+    def crawl(self, on_error: ExitStack) -> SpiderCrawl:
+        """Return the crawl. *on_error* closes what was opened if a later step fails."""
+        options, crawler, bloom, stats = self._options, self._crawler, self._options.bloom, self._stats
+        feeds = (crawler.get_extension(Feeds) if crawler.extensions is not None else None) or Feeds()
+        store, requests, guard = self._open_store(feeds, on_error)
+        job = store if isinstance(store, JobStore) and self._scheduler is not None else None
+        delta = self._open_delta(store, feeds, on_error)
+        progress = Progress(stats, store, guard, delta, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
+        failures = Failures(
+            stats, None if job is None else job.database.count_failed(), are_forgotten=bloom.forget_failed
+        )
+        answers_for_links = self._filter is not None and self._filter.answers_for_links
+        decisions = Decisions(store, guard, delta, progress, failures, answers_for_links=answers_for_links)
+        changes = NoChanges()
+        if job is not None and self._changes_options:
+            changes = SpiderChanges(crawler, job, self._changes_options, self._fingerprints)
+        start_urls = StartUrls(crawler.spider, job)
+        notes: list[Noted] = [] if job is None else [start_urls, SpiderState(crawler, job)]
+        store.begin(CommitParts(feeds, failures, delta, changes, progress, notes))
+
+        missing = missing_hooks(crawler)
+        core = Crawl(
+            store=store,
+            decisions=decisions,
+            guard=guard,
+            delta=delta,
+            changes=changes,
+            progress=progress,
+            end_crawl=partial(end_crawl, crawler),
+            wake=partial(wake_engine, crawler),
+            keeps_requests=self._scheduler is not None,
+            stays=options.jobdir is not None,
+            url_rules=bloom.url_rules,
+        )
+        pages = PagesInProgress(
+            missing,
+            {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")},
+            decisions,
+            self._fingerprints,
+            changes,
+            is_watched=IN_PROGRESS not in missing,
+        )
+        crawl = SpiderCrawl(crawler, core, pages, requests, start_urls, options.jobdir)
+        watch_engine(crawler, pages, crawl.done if self._scheduler is not None else None)
+        progress.opened([type(part).__name__ for part in (self._filter, self._scheduler) if part is not None])
+        return crawl
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+
+    def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, NoGuard]:
+        options, loop_options = self._options, self._options.bloom.loop_guard
+        if not options.looks_only and (made := self._make_store(feeds)) is not None:
+            store, requests = made
+            on_error.callback(store.close)
+            return store, requests, LoopGuard(loop_options, None) if loop_options else NoGuard()
+        order = IN_ANY_ORDER
+        if self._scheduler is not None:
+            order = scrapys_order(self._crawler.settings, in_job=options.jobdir is not None)
+        pages = PagesPerHost.of(options.bloom.pages_per_host, order)
+        if options.jobdir is not None:
+            return self._open_job(options.jobdir, order, pages, on_error)
+        if self._scheduler is not None:
+            logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
+        bloom, guard = options.bloom, NoGuard()
+        chain = ScalableBloomFilter(bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
+        if loop_options:
+            guard = LoopGuard(loop_options, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
+        return MemoryStore(chain, order, self._share_of(guard), pages), Requests(order), guard
+
+    def _make_store(self, feeds: Feeds) -> tuple[Store, Requests] | None:
+        if self._scheduler is not None:
+            return self._scheduler.make_store(self._options, self._fingerprints, feeds)
+        return None if self._filter is None else self._filter.make_store(self._options)
+
+    def _share_of(self, guard: NoGuard) -> Share | None:
+        return guard.share if self._scheduler is not None else None
+
+    def _open_job(
+        self, jobdir: Path, order: Order, pages: PagesPerHost | None, on_error: ExitStack
+    ) -> tuple[Store, Requests, NoGuard]:
+        options, name = self._options, self._options.spider_name
+        if self._delta_directory is not None or self._changes_options:
+            begin_cycle(jobdir, name)
+        key_space = None if self._filter is None else self._fingerprints.space
+        files = open_files(jobdir / DIRECTORY, options.bloom, name, key_space)
+        on_error.callback(files.close)
+        guard = NoGuard()
+        if options.bloom.loop_guard:
+            novelty = open_filter(files.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
+            files.filters.callback(novelty.close)
+            guard = LoopGuard(options.bloom.loop_guard, novelty.add)
+        if self._scheduler is not None:
+            self._take_in(files, jobdir)
+        else:
+            self._check_filter_alone(files, jobdir)
+        store = JobStore(
+            files,
+            order,
+            name,
+            key_space,
+            share=self._share_of(guard),
+            pages=pages,
+            writes_at_once=self._scheduler is None,
+        )
+        on_error.callback(store.abandon)
+        return store, JobRequests(order, self._crawler.spider), guard
+
+    def _take_in(self, files: JobFiles, jobdir: Path) -> None:
+        """Take in what Scrapy's own scheduler has left, and log what the last run has left."""
+        database, spider = files.database, self._crawler.spider
+        finish_export(jobdir, database)
+        imported = import_queue(jobdir, database, self._crawler)
+        if self._filter is not None:
+            import_seen(jobdir, files.chain, database)
+        if imported:
+            self._stats.set_value("bloom/frontier/imported", imported)
+        block_scrapys_scheduler(jobdir)
+        if files.lacks_pending and self._filter is not None:
+            shown = counted(show_pending(database, files.chain, self._fingerprint_of), "pending request")
+            logger.warning("The filter in %s had lost %s, and knows them again", files.directory, shown)
+        before = database.state
+        if before.runs and before.is_finished:
+            logger.info(
+                "The job in %s had ended. This run begins again with the start requests, and fetches what is new",
+                jobdir,
+            )
+        if not before.clean:
+            self._stats.set_value("bloom/frontier/recovered", before.pending)
+            self._stats.set_value("bloom/frontier/in_flight", before.in_flight)
+            logger.warning(
+                "The last run in %s was not stopped cleanly. %s recovered. This run fetches again at most the %d "
+                "requests in flight at its last commit, and those of the second after it.",
+                jobdir,
+                counted(before.pending, "pending request"),
+                before.in_flight,
+            )
+        if self._filter is None:
+            logger.warning(
+                "%s records requests as seen before they are on disk. If this crawl is killed, pages found in its last "
+                "second or so may count as seen and never be fetched. scrapy_bloom.BloomDupeFilter avoids that.",
+                self._setting("DUPEFILTER_CLASS"),
+            )
+        if before.pending:
+            logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra={"spider": spider})
+
+    def _fingerprint_of(self, body: bytes) -> bytes | None:
+        request, _ = serialize.loads(body, self._crawler.spider)
+        return None if request.dont_filter else self._fingerprints.of_request(request)
+
+    def _check_filter_alone(self, files: JobFiles, jobdir: Path) -> None:
+        before = files.database.state
+        if before.pending:
+            raise UnusableError(
+                f"The job in {jobdir}",
+                f"holds {counted(before.pending, 'pending request')} of scrapy_bloom.DurableScheduler, and "
+                f"SCHEDULER is {self._setting('SCHEDULER')}, under which their pages would count as seen and "
+                "never be fetched",
+                advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
+                f"queue with: scrapy bloom export {jobdir}; or use another JOBDIR.",
+            )
+        import_seen(jobdir, files.chain, files.database)
+        if not before.clean:
+            logger.warning(
+                "The last crawl in %s did not stop cleanly, and Scrapy's scheduler writes its queue only on a clean "
+                "stop: requests that were pending may be lost, while the filter takes their pages for seen. Begin anew "
+                'with an empty JOBDIR to crawl them all. With ADDONS = {"scrapy_bloom.Addon": 300} no kill loses any.',
+                jobdir,
+            )
+
+    # -- delta crawls --------------------------------------------------------------------------------------------------
+
+    def _open_delta(self, store: Store, feeds: Feeds, on_error: ExitStack) -> NoDelta:
+        if self._delta_directory is None:
+            return NoDelta()
+        settings, spider, bloom = self._crawler.settings, self._crawler.spider, self._options.bloom
+        if bloom.delta_reset:
+            logger.warning(
+                "BLOOM_DELTA_RESET goes with the next release: run `scrapy bloom forget --delta %s` instead, once.",
+                self._options.spider_name,
+            )
+        forgets = (
+            bloom.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
+        )
+        name = self._options.spider_name
+        files = DeltaFiles(self._delta_directory, name, bloom, forgets=forgets)
+        on_error.callback(files.close)
+        if settings.getbool("DELTAFETCH_ENABLED"):
+            files.take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{name}.db"))
+        has_other_feeds = bool(settings.getdict("FEEDS")) and type(feeds) is Feeds
+        return Delta(files, store, self._stats, waits_for_end=store.commits is None or has_other_feeds)

@@ -1,0 +1,222 @@
+"""The crawl of a Scrapy crawler: translates between requests, signals and errors of Scrapy and the crawl."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.python import to_bytes
+
+from scrapy_bloom.components.requests import PushedStartUrl, asked_for
+from scrapy_bloom.components.startup import has_engine_started, repeat
+from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
+from scrapy_bloom.frontier.page import FailedRow, Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+    from scrapy_bloom.components.in_progress import PagesInProgress
+    from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.components.start_urls import StartUrls
+    from scrapy_bloom.crawl.crawl import Crawl
+    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.job.store import JobStore
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.2
+KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
+"""Names in ``meta`` of the key that delta crawls use instead of the fingerprint; the last is scrapy-deltafetch's."""
+
+_ATTRIBUTE = "_scrapy_bloom_crawl"
+"""Of a crawler: its crawl. So both are freed together."""
+_open_crawls: WeakSet[SpiderCrawl] = WeakSet()
+
+
+def crawl_of(crawler: Crawler) -> SpiderCrawl | None:
+    """Return the crawl of *crawler*; None before it is opened, or if no filter and no scheduler of ours opens it."""
+    crawl: SpiderCrawl | None = vars(crawler).get(_ATTRIBUTE)
+    return crawl
+
+
+def crawl_handling(request: Request | None) -> SpiderCrawl | None:
+    """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
+    crawls = [crawl for crawl in _open_crawls if not crawl.core.is_closed]
+    for crawl in crawls:
+        if request is not None and crawl.pages.of_request(request) is not None:
+            return crawl
+    return crawls[0] if len(crawls) == 1 and not crawls[0].core.keeps_requests else None
+
+
+class SpiderCrawl:
+    """The crawl of *crawler*, from now on.
+
+    Args:
+        crawler: Its signals are connected, and it is given the crawl.
+        core: The crawl in plain data.
+        pages: Its pages in progress.
+        requests: Translates its requests.
+        start_urls: The start URLs that its job has taken in.
+        jobdir: ``JOBDIR``.
+
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        core: Crawl,
+        pages: PagesInProgress,
+        requests: Requests,
+        start_urls: StartUrls,
+        jobdir: Path | None,
+    ) -> None:
+        assert crawler.stats is not None  # noqa: S101 - checked when the first component was made
+        self.crawler, self.core, self.pages, self.requests = crawler, core, pages, requests
+        self.start_urls, self.jobdir = start_urls, jobdir
+        self.stats = crawler.stats
+        if core.keeps_requests:
+            crawler.signals.connect(self._idle, signal=signals.spider_idle)
+        if core.delta.is_on:
+            crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
+            crawler.signals.connect(self._lost_item, signal=signals.item_error)
+        crawler.signals.connect(self._end, signal=signals.engine_stopped)
+        self._timer = repeat(core.tick, TICK_SECONDS)
+        vars(crawler)[_ATTRIBUTE] = self
+        _open_crawls.add(self)
+
+    @property
+    def store(self) -> Store:
+        """Where the crawl's memory is."""
+        return self.core.store
+
+    @property
+    def job(self) -> JobStore | None:
+        """The store, if it is a job's and our scheduler keeps its requests there."""
+        return self.core.job
+
+    # -- a request's way ---------------------------------------------------------------------------------------------
+
+    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None) -> bool | None:
+        """Queue *request*, to which *parent* led; return whether it survives the process. None: the crawl has failed.
+
+        Without a *fingerprint* it is not filtered.
+        """
+        guard, mark = self.core.guard, None
+        if guard.share is not None:
+            mark = guard.mark(asked_for(request), parent, fingerprint)
+        pending = self.requests.pending(request, fingerprint, mark)
+        is_durable = self.core.push(pending, parent, request.meta.get("depth"))
+        if parent is not None and not (fingerprint and is_durable):
+            self.core.changes.needs_answer(parent)  # nothing else would make the request again
+        return is_durable
+
+    def pop(self) -> tuple[Request, Page] | None:
+        """Return the next request and its page; None if none has a turn."""
+        while (page := self.core.pop()) is not None:
+            request, mark = page.request, page.mark
+            if page.body is not None:
+                try:
+                    request, mark = self.requests.restored(page.body)
+                except PushedStartUrl as pushed:
+                    self._follow(pushed, page)
+                    continue
+                except Exception as error:  # whatever unpickling or the user's classes raise
+                    self.store.unreadable(page, error)
+                    continue
+            return self.pages.hand_out(page, request, mark), page
+        return None
+
+    def _follow(self, pushed: PushedStartUrl, page: Page) -> None:
+        """Queue the requests of *pushed*, which is acknowledged as the page that led to them."""
+        for request, fingerprint in pushed.requests:
+            if fingerprint is None or self.store.add(fingerprint):
+                self.push(request, fingerprint, page)
+        self.store.done(page)
+
+    def done(self, request: Request) -> None:
+        """Note that the engine is done with *request*."""
+        page = self.pages.leave(request)
+        if page is None:  # of engine.download(), such as robots.txt
+            return
+        outcome, failed, key = page.result.outcome, None, None
+        if outcome is Outcome.FAILED:
+            host = urlparse_cached(request).hostname or ""
+            failed = FailedRow(request.url, host, page.result.reason, time.time(), page.body)
+            self.pages.take_back(request, page)
+        elif self.core.delta.is_on and outcome is Outcome.ANSWERED and page.failed_items is False:
+            key = self._key(request)
+        page.engine_done(failed, key)
+        self.core.done(page, request.meta.get("depth"))
+
+    def forget(self, request: Request) -> None:
+        """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
+        try:
+            self.core.decisions.forget(self.pages.fingerprints.of_request(request))
+        except Exception:  # Scrapy would log it without saying what it means
+            logger.exception("%s could not be taken back, and counts as seen", request)
+
+    def skips(self, request: Request) -> bool:
+        """Return whether a delta crawl skips *request*; an unfiltered start request is never skipped."""
+        meta = request.meta
+        is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
+        is_start = bool(meta.get("is_start_request"))
+        if not self.core.delta.is_on or is_wanted or (request.dont_filter and is_start):
+            return False
+        key = self._key(request)
+        return key is not None and self.core.delta.skips(key, request, is_start=is_start)
+
+    def _key(self, request: Request) -> bytes | None:
+        """Return what delta crawls know *request* by."""
+        key = next(filter(None, map(request.meta.get, KEYS)), None)
+        try:
+            return to_bytes(key) if key else self.pages.fingerprints.of_request(request)
+        except Exception:  # no text, or a fingerprinter of the user's fails
+            logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
+            return None
+
+    # -- signals -----------------------------------------------------------------------------------------------------
+
+    def _gave_item(self) -> None:
+        """Note that the page of the present call has given an item."""
+        if (page := self.pages.current()) is not None:
+            page.note_item()
+
+    def _lost_item(self) -> None:
+        """Note that an item of the page of the present call was lost to an error."""
+        if (page := self.pages.current()) is not None:
+            page.note_item(failed=True)
+
+    def _idle(self) -> None:
+        """Go on with requests of earlier cycles; if requests are left that this run does not fetch, give the reason."""
+        if self.core.changes.sweep():
+            raise DontCloseSpider
+        if self.core.is_given_up():
+            raise CloseSpider("loop_guard")
+        if self.job is not None and self.job.left_unread:
+            raise CloseSpider("unreadable_requests")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Write what is left, and set the final stats. Closing twice is harmless."""
+        if self.core.is_closed:
+            return
+        self._timer.cancel()
+        _open_crawls.discard(self)
+        self.core.close(reason)
+        if not has_engine_started(self.crawler):
+            self._end()
+
+    def _end(self) -> None:
+        """Note that the crawl has ended, and let go of everything."""
+        if self.core.is_closed and self.core.end() and self.jobdir is not None:
+            unblock_scrapys_scheduler(self.jobdir)
