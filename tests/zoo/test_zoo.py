@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ZOO = {species.name: species for species in species_in(*OWN)}
-IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(6)]
+IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(4)]
 TEAM = 10
 FAST = ["LoginThenHome", "ItemsOfStart", "Failing", "Outputs", "FirstPageByRule", "TypesAndFiles", "LinkedFailures"]
 
