@@ -114,7 +114,7 @@ def test_links_that_the_server_has_forgotten_are_found_again(tmp_path: Path, mon
     """A page's link was seen after a layer of the filter had grown too old; then the server goes back to before it."""
     with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, server.client() as client:
         monkeypatch.setattr("scrapy_bloom.settings._MIN_AGE", 1)  # the least that users may set is a minute
-        engine = FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_MAX_AGE": 2})
+        engine = FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_MAX_AGE": 1})
         chain, extractor = engine.store.chain, UnseenLinkExtractor()
         engine.push(page("list"))
         request = engine.start()
@@ -189,7 +189,7 @@ def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: Redi
     after the one that asked for the pause has gone. Other hosts go on.
     """
     one, there = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST), make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
-    until = time.time() + 5
+    until = time.time() + 2
     one.pause("example.com", until)
     one.pause("long.example", until + 3600)
     with server.client() as client:
