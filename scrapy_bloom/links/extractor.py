@@ -80,9 +80,7 @@ class UnseenLinkExtractor(LinkExtractor):
         base = get_base_url(response)
         if not self._is_plain:
             links = super().extract_links(response)
-            new = memory.new(
-                [link.url for link in links], base, "utf-8", crawl.core.decisions, crawl.pages.fingerprints
-            )  # they are quoted already
+            new = memory.new([link.url for link in links], base, "utf-8", *known)  # they are quoted already
             return [link for link in links if link.url in new]
 
         stripped = [href.strip(HTML5_WHITESPACE) for href in self._hrefs(response)]

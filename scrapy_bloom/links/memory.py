@@ -76,8 +76,8 @@ class LinkMemory:
             links: The text of each, without white space around it.
             base: The URL that they are relative to.
             encoding: The encoding of the page, in which queries are quoted.
-            decisions: The decisions of the crawl, in every call the same.
-            fingerprints: How they are made.
+            decisions: Those of the crawl, in every call the same. The memory does not keep the crawl alive.
+            fingerprints: How the crawl makes fingerprints.
 
         """
         of_url, parts = fingerprints.of_url, _split_base(base)
