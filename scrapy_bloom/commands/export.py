@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     def export(spider: Spider) -> None:
         crawler.signals.disconnect_all(signals.spider_idle)  # nothing keeps the crawl, which ends at once
         try:
-            with stopped_job(jobdir, spider.name) as (_, database):
-                outcome.append(export_queue(jobdir, database, crawler))
+            with stopped_job(jobdir, spider.name) as files:
+                outcome.append(export_queue(jobdir, files.database, crawler))
         except BloomError as error:  # raised, Scrapy would bury it
             outcome.append(error)
 

@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
         show({"urls": [{"url": url} for url in urls]}, options)
         return OK
     fingerprints = fingerprints_in(inspect_job(options.directory).state.key_space, options.directory, urls, settings)
-    with stopped_job(options.directory) as (chain, _):
-        rows = [{"url": url, "was_seen": chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
+    with stopped_job(options.directory) as job:
+        rows = [{"url": url, "was_seen": job.chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]
     show({"urls": rows}, options)
     return OK
 

@@ -103,13 +103,11 @@ def job_to_fill(
 
     Yields the filter, the database, the key space, and a function that makes the fingerprint of a URL.
     """
-    bloom = BloomSettings.from_settings(settings)
-    design: dict[str, Any] = {"capacity": bloom.capacity, "error_rate": bloom.error_rate, "max_age": bloom.max_age}
-    with stopped_job(jobdir, spider, **design) as (chain, database):
-        space = database.state.key_space or fingerprints_by(settings).space
+    with stopped_job(jobdir, spider, BloomSettings.from_settings(settings)) as job:
+        space = job.database.state.key_space or fingerprints_by(settings).space
         of_url = of_url_in(space, jobdir, settings)
-        import_seen(Path(jobdir), chain, database)  # a crawl does so only with an empty filter
-        yield chain, database, space, of_url
+        import_seen(Path(jobdir), job.chain, job.database)  # a crawl does so only with an empty filter
+        yield job.chain, job.database, space, of_url
 
 
 def _is_requests_seen(source: str) -> bool:

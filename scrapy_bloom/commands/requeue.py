@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         advice = "Take --failed, or name the redis:// server of a fleet."
         raise UnusableError(options.directory, "is a job, and only fleets have dead letters", advice=advice)
     inspect_job(options.directory)  # raises if there is no job
-    with stopped_job(options.directory) as (_, database):
-        requeued = requeue(database, options.host)
+    with stopped_job(options.directory) as job:
+        requeued = requeue(job.database, options.host)
     show({"directory": options.directory, "requeued": requeued}, options)
     return OK

@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 def check_consistency(
-    database: Database, chain: ScalableBloomFilter, spider: str, key_space: Mapping[str, str] | None
+    database: Database, chain: ScalableBloomFilter, spider: str | None, key_space: Mapping[str, str] | None
 ) -> None:
     """Refuse a job that would lose pages.
 
     Args:
         database: The job's.
         chain: The filter beside it.
-        spider: Name of the spider that is about to crawl.
+        spider: Name of the spider that is about to crawl; None if that makes no difference.
         key_space: What makes its fingerprints; None if they are not ours.
 
     Raises:
@@ -37,7 +37,7 @@ def check_consistency(
 
     """
     state, jobdir = database.state, database.path.parent.parent
-    if state.spider not in {"", spider}:
+    if spider is not None and state.spider not in {"", spider}:
         raise UnusableError(
             f"The job in {jobdir}",
             f"belongs to the spider {state.spider!r}, and this is {spider!r}, which would use up its pending requests",

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.frontier.lanes import Lane
 from scrapy_bloom.frontier.order import lane_of_stored
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL
-from scrapy_bloom.job.consistency import check_consistency, replay_redo
-from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
+from scrapy_bloom.job.store import open_files
+from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
-    from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.job.database import Database
+    from scrapy_bloom.job.store import JobFiles
 
 
-@contextmanager
 def stopped_job(
-    jobdir: str | os.PathLike[str], spider: str | None = None, **design: Any
-) -> Iterator[tuple[ScalableBloomFilter, Database]]:
-    """Open filter and database of the job in *jobdir*, and begin one of this *design* if there is none.
+    jobdir: str | os.PathLike[str], spider: str | None = None, settings: BloomSettings | None = None
+) -> closing[JobFiles]:
+    """Open the job in *jobdir*, or begin one under *settings* (None: the defaults), as a context manager.
 
     Raises:
         BloomError: A crawl runs there, the job belongs to another spider than *spider*, or it is damaged.
 
     """
-    directory = Path(jobdir, DIRECTORY)
-    with open_filter(directory, **design) as chain, closing(Database(directory / NAME)) as database:
-        check_consistency(database, chain, spider or database.state.spider, None)
-        replay_redo(database, chain)
-        yield chain, database
+    return closing(open_files(Path(jobdir, DIRECTORY), settings or BloomSettings(), spider, None))
 
 
 def requeue(database: Database, host: str | None) -> int:

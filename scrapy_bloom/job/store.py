@@ -64,13 +64,15 @@ class JobFiles:
         self.filters.close()
 
 
-def open_files(directory: Path, settings: BloomSettings, spider: str, key_space: Mapping[str, str] | None) -> JobFiles:
+def open_files(
+    directory: Path, settings: BloomSettings, spider: str | None, key_space: Mapping[str, str] | None
+) -> JobFiles:
     """Open or begin the job in *directory*, ``JOBDIR/requests.bloom``.
 
     Args:
         directory: Created if missing.
         settings: Capacity, error rate and maximum age of the filter.
-        spider: Name of the spider whose job it is.
+        spider: Name of the spider whose job it is; None if that makes no difference.
         key_space: What makes its fingerprints; None if they are not ours.
 
     Raises:

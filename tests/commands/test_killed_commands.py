@@ -116,8 +116,8 @@ def crawl(jobdir: Path) -> None:
 
 
 def export(jobdir: Path) -> None:
-    with opened(None) as engine, stopped_job(jobdir, "site") as (_, database):
-        export_queue(jobdir, database, engine.crawler)
+    with opened(None) as engine, stopped_job(jobdir, "site") as job:
+        export_queue(jobdir, job.database, engine.crawler)
 
 
 def command(*words: str) -> Callable[[Path], None]:
