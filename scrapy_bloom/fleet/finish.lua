@@ -10,7 +10,7 @@
 --         flat: place (-1: not filtered), probe, items, links that come with it (flat: number of the lane, entry)
 -- ARGV[7] probes to forget
 -- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
---         requests that robots.txt asks for, and that AutoThrottle has found; 0: none
+--         requests; 0: none
 -- ARGV[10] blocks and capacity of each layer that may come   ARGV[11] ms of the maximum age, or 0
 -- ARGV[12] name of the list that items go to   ARGV[13] number of the last pause that the worker knows of
 -- 4 to 10 are in msgpack.
@@ -96,8 +96,8 @@ if refused ~= '' then call('HSET', REFUSED, token, number .. refused) end
 local notes = cmsgpack.unpack(ARGV[8])
 if #notes > 0 then call('HSET', STATE .. ':estimates', unpack(notes)) end
 local slow, paused, last_pause = cmsgpack.unpack(ARGV[9]), {}, tonumber(ARGV[13])
-for i = 1, #slow, 4 do
-    local slot, pause, delay, own_delay = unpack(slow, i, i + 3)
+for i = 1, #slow, 3 do
+    local slot, pause, delay = unpack(slow, i, i + 2)
     if pause > 0 then
         local over = math.max(now + pause, tonumber(call('HGET', PAUSED, slot) or 0))
         call('HSET', PAUSED, slot, over)
@@ -105,7 +105,6 @@ for i = 1, #slow, 4 do
         call('ZADD', SLOTS, 'XX', 'GT', over, slot)
     end
     if delay > 0 then call('HSET', DELAYS, slot, delay) end
-    if own_delay > 0 then call('HSET', OWN_DELAYS, slot, own_delay) end
 end
 if token ~= '' and call('EXISTS', PAUSES) == 1 then
     local since = call('ZRANGEBYSCORE', PAUSES, '(' .. last_pause, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)

@@ -13,9 +13,9 @@
 --                   that were emptied before their delay was over
 --   ..:paused       hash: slot -> time in ms before which it gets no request, since its host has asked for that
 --   ..:pauses       sorted set: the same slots by the number of the pause
---   ..:delays       hash: slot -> ms between two requests that robots.txt asks for
---   ..:own-delays, ..:shares, ..:limits  hashes: slot -> what the settings say of it: ms between two requests, the
---                   most in hand of all workers, the most pages (-1: no limit)
+--   ..:delays       hash: slot -> ms between two requests, as settings, robots.txt or AutoThrottle say
+--   ..:shares, ..:limits  hashes: slot -> what the settings say of it: the most in hand of all workers, the most pages
+--                   (-1: no limit)
 --   ..:in-hand      hash: slot with a share -> how many are in hand
 --   ..:pages        hash: slot -> how many it has had, if there are limits     ..:full  set: slots that get no more
 --   ..:workers      sorted set: token by end of its lease      ..:names    hash: name -> token of its newest life
@@ -37,8 +37,7 @@ local SLOTS, WORKERS, NAMES, CALLS = STATE .. ':slots', STATE .. ':workers', STA
 local SUSPECTS, DEAD, PAGES, FULL = STATE .. ':suspects', STATE .. ':dead', STATE .. ':pages', STATE .. ':full'
 local REFUSED, FAILED, NOTHING = STATE .. ':refused', STATE .. ':failed', STATE .. ':nothing'
 local PAUSED, PAUSES, DELAYS = STATE .. ':paused', STATE .. ':pauses', STATE .. ':delays'
-local OWN_DELAYS, SHARES, LIMITS = STATE .. ':own-delays', STATE .. ':shares', STATE .. ':limits'
-local IN_HAND = STATE .. ':in-hand'
+local SHARES, LIMITS, IN_HAND = STATE .. ':shares', STATE .. ':limits', STATE .. ':in-hand'
 
 local function lane(slot, score) return STATE .. ':lane:' .. score .. ':' .. slot end
 local function lanes(slot) return STATE .. ':lanes:' .. slot end

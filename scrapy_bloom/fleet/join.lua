@@ -13,7 +13,7 @@ allow_when_full()
 if earlier then returned, buried = end_worker(earlier, earlier ~= last) end
 local start = call('HGET', STATE, 'start')
 if last == '' and call('ZCOUNT', WORKERS, now, '+inf') == 0 then -- a run begins, perhaps under other settings
-    call('DEL', OWN_DELAYS, SHARES, LIMITS, IN_HAND)
+    call('DEL', DELAYS, SHARES, LIMITS, IN_HAND)
     for _, slot in ipairs(call('SMEMBERS', FULL)) do reopen(slot) end
     if start == 'done' then start = false end
 end

@@ -97,16 +97,14 @@ class Note(NamedTuple):
 
 
 class SlowDown(NamedTuple):
-    """What a host has asked for."""
+    """What a host has asked for, or AutoThrottle has found."""
 
     shard: int
     slot: str
     until: float = 0
     """No request before this time, in seconds since 1970."""
     delay: float = 0
-    """Seconds between two requests, as robots.txt asks for."""
-    own_delay: float = 0
-    """Seconds between two requests, as AutoThrottle has found."""
+    """Seconds between two requests, whatever was said before; 0: no change."""
 
 
 Message = Link | Done | Forget | Note | SlowDown

@@ -216,7 +216,7 @@ class Queue:
         """Write to a shard what the settings say of slots that they name."""
         limits = {} if self.pages is None else self.pages.limits
         rules: dict[str, dict[str, int]] = {
-            "own-delays": {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()},
+            "delays": {slot: int(1000 * seconds) for slot, seconds in self.politeness.delays.items()},
             "shares": dict(self.politeness.shares),
             "limits": {slot: self._part(limit) for slot, limit in limits.items()},
         }
@@ -298,7 +298,7 @@ class Queue:
                 return message.process, message.estimate
             case SlowDown():
                 pause = max(0, int(1000 * (message.until - time.time())))
-                return message.slot, pause, int(1000 * message.delay), int(1000 * message.own_delay)
+                return message.slot, pause, int(1000 * message.delay)
 
     def _part_row(self, part: Part, lanes: dict[QueueLane, int]) -> Sequence[Any]:
         # On a cluster, the fingerprint may be of another shard.

@@ -18,6 +18,7 @@ from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.start import StartLease
 from scrapy_bloom.frontier.page import ANSWERED, UNKNOWN, Outcome, Page, done, lead_to_memory
 from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Sized
@@ -290,11 +291,12 @@ class FleetStore:
 
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, of all workers."""
-        self._slow_down(slot, delay=delay)
+        delays = self._queue.politeness.delays
+        self._slow_down(slot, delay=max(delay, delays.get(slot, delays.get(OTHERS, 0))))
 
-    def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0, own_delay: float = 0) -> None:
+    def _slow_down(self, slot: str, *, until: float = 0, delay: float = 0, is_root: bool = True) -> None:
         for shard in range(self._queue.shards):
-            self._client.send(SlowDown(shard, slot, until, delay, own_delay), is_root=not own_delay)
+            self._client.send(SlowDown(shard, slot, until, delay), is_root=is_root)
 
     def note_estimate(self, known: bytes) -> None:
         """Let the commands see what this worker knows for the estimate of pages left."""
@@ -323,7 +325,7 @@ class FleetStore:
         self.journal.commit()
         self._release()
         for slot, delay in self._own_delays().items():
-            self._slow_down(slot, own_delay=delay)
+            self._slow_down(slot, delay=delay, is_root=False)
         self._set_stats()
         if self._client.failure is not None:
             raise self._client.failure

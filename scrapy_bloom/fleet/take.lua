@@ -88,7 +88,7 @@ local has_pauses = call('EXISTS', PAUSED) == 1
 
 -- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
 local function serve_in_turn(slot, fair)
-    local delay = math.max(said(OWN_DELAYS, slot) or usual_delay, said(DELAYS, slot) or 0)
+    local delay = said(DELAYS, slot) or usual_delay
     if has_pauses and call('HDEL', PAUSED, slot) == 1 then call('ZREM', PAUSES, slot) end -- it is over
     -- With a delay, what a slot may have within a second goes to one worker.
     local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or fair
