@@ -219,7 +219,7 @@ def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: R
 
 def test_the_lease_of_a_page_that_takes_long_is_renewed(join: Join, server: RedisServer) -> None:
     """By the thread, though the worker neither asks for requests nor has anything to deliver."""
-    client = join(server.url, lease_seconds=6)
+    client = join(server.url, lease_seconds=3)
     for i in range(8):
         client.send(link(str(i)))
     wait_until(lambda: len(client) == 4, "as many requests are ready as the worker holds")

@@ -29,17 +29,20 @@ class SiteSpider(scrapy.Spider):
 '''
 
 
-@pytest.mark.parametrize("scheduler", ["scrapy_bloom.FleetScheduler", "scrapy.core.scheduler.Scheduler"])
+FLEET, SCRAPY = "scrapy_bloom.FleetScheduler", "scrapy.core.scheduler.Scheduler"
+
+
 @pytest.mark.parametrize(
-    "command",
+    ("command", "scheduler"),
     [
-        ["parse", "--spider=site", "{url}"],
-        ["fetch", "{url}"],
-        ["check"],
-        ["shell", "{url}", "-c", "response.url"],
-        ["list"],
+        (["parse", "--spider=site", "{url}"], FLEET),
+        (["parse", "--spider=site", "{url}"], SCRAPY),
+        (["fetch", "{url}"], FLEET),
+        (["check"], FLEET),
+        (["shell", "{url}", "-c", "response.url"], FLEET),
+        (["list"], FLEET),
     ],
-    ids=lambda command: command[0],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
 )
 def test_a_command_that_looks_at_pages_leaves_the_server_alone(
     tmp_path: Path, server: RedisServer, command: list[str], scheduler: str

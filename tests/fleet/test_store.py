@@ -16,7 +16,6 @@ from scrapy.http import HtmlResponse
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.frontier.page import Outcome, Result
-from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.fleet.servers import PATIENCE, RedisServer, WorkerStore, crawl, end, move_slot, open_store, wait_until
 from tests.support import store_contract
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_bloom.fleet.store import FleetStore
+    from scrapy_bloom.frontier.store import PageEffects
 
 
 FLEET = {"SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler"}
@@ -184,16 +184,17 @@ def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> N
     other.stop()
 
 
-def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: RedisServer) -> None:
+def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
     """The host's requests are handed to no worker before its time, neither to one that was there nor to one that starts
     after the one that asked for the pause has gone. Other hosts go on.
     """
     one, there = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST), make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
     until = time.time() + 2
     one.pause("example.com", until)
+    one.pause("over.example", until)
     one.pause("long.example", until + 3600)
     with server.client() as client:
-        wait_until(lambda: client.hlen("{bloom:pages:0}:paused") == 2, "the server knows of the pauses")
+        wait_until(lambda: client.hlen("{bloom:pages:0}:paused") == 3, "the server knows of the pauses")
     one.close()
     new = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
     for number, store in enumerate((there, new)):
@@ -208,13 +209,11 @@ def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: Redi
         end(store, request)
     assert sorted(hosts) == ["example.com"] * 2 + ["other.example"] * 2
 
+    def paused() -> int:
+        main(["info", server.url, "bloom:pages", "--json"])
+        return int(json.loads(capsys.readouterr().out)["hosts_paused"])
 
-def test_no_limit_to_requests_at_once_is_none(make: Callable[..., FleetStore]) -> None:
-    """With ``CONCURRENT_REQUESTS = 0``, which is Scrapy's "no limit", every page is fetched, and the crawl ends."""
-    store = make(CONCURRENT_REQUESTS=0)
-    for name in "abc":
-        push(store, name)
-    assert sorted(crawl(store)) == list("abc")
+    wait_until(lambda: paused() == 1, "a pause that is over does not count, though nobody looks at it any more")
 
 
 def test_a_user_with_the_usual_rights_suffices(make: Callable[..., FleetStore], server: RedisServer) -> None:
@@ -264,23 +263,6 @@ def test_a_cluster_shares_a_queue_among_its_nodes(make: Callable[..., FleetStore
             assert client.dbsize()
 
 
-def test_items_are_flushed_before_a_page_is_acknowledged(make: Callable[..., FleetStore], server: RedisServer) -> None:
-    """The feeds are flushed before the server hears that a page is done."""
-    pending: list[int] = []
-    with server.client() as client:
-
-        class Flushed(PageEffects):
-            def flush(self) -> None:
-                pending.append(int(client.hget("{bloom:pages:0}", "outstanding")))
-
-        store = make(Flushed())
-        push(store, "a")
-        _, request = pop(store)
-        end(store, request)
-        crawl(store)
-    assert pending == [1]
-
-
 def test_a_start_request_is_fetched_once_whoever_yields_it(make: Callable[..., FleetStore]) -> None:
     """Unfiltered start requests are taken once for all workers; two equal ones of a spider are two."""
     one, other = make(), make()
@@ -291,19 +273,6 @@ def test_a_start_request_is_fetched_once_whoever_yields_it(make: Callable[..., F
     store.push(request.copy(), None)  # a retry
     end(store, request)
     assert crawl(one, other) == ["start"] * 2
-
-
-def test_what_cannot_be_written_stays_with_its_worker(make: Callable[..., FleetStore]) -> None:
-    """A request that only a pickle can hold is fetched by the worker that found it."""
-    store = make()
-    push(store, "page")
-    _, request = pop(store)
-    assert not push(store, "pickled", meta={"part": Fraction(1, 3)})
-    end(store, request)
-    _, pickled = pop(store)
-    assert pickled.meta["part"] == Fraction(1, 3)
-    end(store, pickled)
-    assert crawl(store) == []
 
 
 def test_a_pushed_url_whose_request_is_in_memory_waits_for_it(
@@ -344,7 +313,7 @@ def test_a_page_that_waits_for_its_own_request_gets_it(
 
 def test_what_was_forgotten_is_new_once(make: Callable[..., FleetStore]) -> None:
     """Though the filter did not know it. What counts is the order in which the server hears of it."""
-    one, other = make(), make()
+    one, other = (make(CONCURRENT_REQUESTS=0) for _ in "ab")  # which is Scrapy's "no limit"
     one.forget(b"fingerprint of a")
     push(one, "a")
     wait_until(lambda: one.commit() or one.commits, "the server has the link")
@@ -365,34 +334,6 @@ def test_an_entry_that_cannot_be_read_is_dead_lettered(make: Callable[..., Fleet
         end(store, request)
         assert crawl(store) == []
         assert b"garbage" in client.lindex("{bloom:pages:0}:dead", 0)
-
-
-def test_info_says_what_a_fleet_has_in_hand(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
-    """`scrapy bloom info` with the server says what is pending and leased, and names the workers."""
-    store = make(CONCURRENT_REQUESTS=1)
-    for name in "abc":
-        push(store, name)
-    pop(store)
-    wait_until(lambda: len(store) == 2, "two are ready")
-    assert main(["info", server.url, "bloom:pages", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["pending"], found["leased"], found["done"]) == (0, 3, 0)
-    assert [worker["leased"] for worker in found["workers"]] == [3]
-    assert main(["info", server.url, "bloom:others"]) == 2
-
-
-@pytest.mark.slow
-def test_a_pause_that_is_over_is_not_told(make: Callable[..., FleetStore], server: RedisServer, capsys: Any) -> None:
-    """Also of a host of which nothing is pending, so that no worker looks at the pause any more."""
-    store = make()
-    store.pause("a.example", time.time() + 5)
-
-    def paused() -> int:
-        main(["info", server.url, "bloom:pages", "--json"])
-        return int(json.loads(capsys.readouterr().out)["hosts_paused"])
-
-    wait_until(lambda: paused() == 1, "the server knows of the pause")
-    wait_until(lambda: paused() == 0, "the pause is over")
 
 
 def test_a_report_says_what_a_fleet_holds(
@@ -418,22 +359,6 @@ def test_a_report_says_what_a_fleet_holds(
         assert tile in page
     assert "status 500" in page
     assert main(["report", server.url, "bloom:others", "-o", str(written)]) == 2
-
-
-def test_start_urls_are_pushed_to_a_crawl_that_waits(make: Callable[..., FleetStore], server: RedisServer) -> None:
-    """With a key for start URLs a worker waits for them, and takes JSON and plain URLs."""
-    store = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
-    assert len(store)
-    with server.client() as client:
-        client.rpush("pages:start", "https://example.com/a", '{"url": "https://example.com/b", "meta": {"n": 1}}')
-    names = set()
-    for _ in range(2):
-        _, request = pop(store)
-        names.add((request.url, request.meta.get("n")))
-        assert request.dont_filter
-        end(store, request)
-    assert names == {("https://example.com/a", None), ("https://example.com/b", 1)}
-    assert len(store)
 
 
 ODD = [
@@ -481,21 +406,30 @@ def pop_none(store: FleetStore) -> None:
     store.commit()
 
 
-def test_pushed_values_are_what_they_are_for_scrapy_redis(make: Callable[..., FleetStore], server: RedisServer) -> None:
-    """What is no argument of ``Request`` is form data."""
-    store = make(BLOOM_FLEET_START_URLS="%(spider)s:start")
+def test_a_crawl_waits_for_start_urls_and_reads_them_as_scrapy_redis(
+    make: Callable[..., FleetStore], server: RedisServer
+) -> None:
+    """They are URLs, or JSON with arguments of ``Request``; further fields are form data."""
+    store, url = make(BLOOM_FLEET_START_URLS="%(spider)s:start"), "https://example.com/"
+    assert len(store)
+    pushed = [
+        url,
+        json.dumps({"url": f"{url}a", "note": "x"}),
+        json.dumps({"url": f"{url}b", "method": "post", "note": "x", "meta": {"n": 1}}),
+    ]
     with server.client() as client:
-        client.rpush("pages:start", '{"url": "https://example.com/a", "note": "x"}')
-        client.rpush("pages:start", '{"url": "https://example.com/b", "method": "post", "note": "x", "meta": {"n": 1}}')
-    requests = {}
-    for _ in range(2):
+        client.rpush("pages:start", *pushed)
+    requests = []
+    for _ in pushed:
         _, request = pop(store)
-        requests[request.url] = (request.method, request.body, request.meta.get("n"))
+        requests.append((request.url, request.method, request.body, request.meta.get("n"), request.dont_filter))
         end(store, request)
-    assert requests == {
-        "https://example.com/a?note=x": ("GET", b"", None),
-        "https://example.com/b": ("POST", b"note=x", 1),
-    }
+    assert sorted(requests, key=repr) == [
+        (url, "GET", b"", None, True),
+        (f"{url}a?note=x", "GET", b"", None, True),
+        (f"{url}b", "POST", b"note=x", 1, True),
+    ]
+    assert len(store)
 
 
 def test_a_job_directory_is_one_workers(
