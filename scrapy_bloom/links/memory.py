@@ -83,8 +83,7 @@ class LinkMemory:
         of_url, parts = fingerprints.of_url, _split_base(base)
         if of_url is None or parts is None:
             return set(links)
-        if self._epoch != decisions.epoch or self._size > MOST_KNOWN:  # a seen link may be new again, or it is too much
-            self._places, self._size, self._epoch = {}, 0, decisions.epoch
+        self._forget_outdated(decisions.epoch)
         site = self._place(parts[1], encoding)
         folder = self._place(parts[1], parts[2] or "/", encoding)
 
@@ -114,6 +113,11 @@ class LinkMemory:
                 unseen[link] = url
         decisions.note_dropped(votes)
         return (fresh - urls.keys()) | self._allowed(unseen, decisions, site, folder)
+
+    def _forget_outdated(self, epoch: tuple[int, ...]) -> None:
+        """Begin anew if a seen link may have become new since, or if too much is remembered."""
+        if self._epoch != epoch or self._size > MOST_KNOWN:
+            self._places, self._size, self._epoch = {}, 0, epoch
 
     def _seen_without_fragment(
         self, links: Iterable[str], page_fingerprint: bytes | None, site: _Place, folder: _Place
