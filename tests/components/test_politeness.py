@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scrapy_bloom.components.politeness import seconds_of
-from scrapy_bloom.frontier.paused import LONGEST_PAUSE
+from scrapy_bloom.frontier.paused import LONGEST_PAUSE, Paused
 from tests.support.crawls import ADDON, Busy, Pages, Site, crawl, start
 from tests.support.engine import BY_HOST, wait_for_job
 
@@ -185,3 +185,11 @@ def test_retry_after_is_a_number_or_a_date() -> None:
     assert seconds_of(b"9" * 400) == LONGEST_PAUSE
     nothing = [b"", b"-5", b"soon", b"1e9", "²".encode("latin-1"), b"Wed, 21 Oct 2015 07:28:00 GMT", b"Mon, 99 Foo 1"]
     assert [seconds_of(value) for value in nothing] == [0] * len(nothing)
+
+
+def test_a_clock_that_was_put_back_prolongs_no_pause() -> None:
+    """A pause that would last longer than any can is over."""
+    paused, now = Paused(), time.time()
+    paused.update({"over": now - 1, "short": now + 3600, "long": now + LONGEST_PAUSE + 3600})
+    assert sorted(paused.end()) == ["long", "over"]
+    assert [*paused] == ["short"]

@@ -134,6 +134,25 @@ def test_a_run_that_ends_on_a_full_disk_is_resumed_from_its_last_commit(
     check(disk)
 
 
+def test_a_job_whose_feed_has_no_room_does_not_count_as_stopped(tmp_path: Path) -> None:
+    """The file of the feed cannot grow, and the database can, which keeps the item for the next run."""
+    (tmp_path / "items.jl").write_bytes(b"{}\n" * 500_000)
+    run = FeedRun(tmp_path, {"items.jl": LINES})
+    run.engine.push(Request(URLS[0]))
+    run.commit()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
+    try:
+        assert fetch(run) == [0]
+        run.end("shutdown")
+    finally:
+        make_room(tmp_path)
+    assert not inspect_job(tmp_path / "job").state.clean
+    run = run.next_run()
+    assert fetch(run) == []
+    run.end()
+    assert run.items()[500_000:] == [{"n": 0}]
+
+
 def problem_at_the_start(job: Path) -> str:
     try:
         Engine(job).stop()
