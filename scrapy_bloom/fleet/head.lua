@@ -5,7 +5,8 @@
 --                   requests that are not done, to detect lost keys; seq: requests ever taken in; ids: last id handed
 --                   out; called, ahead: ms of the last join or take, and how far the clock of the queue is ahead of the
 --                   server's, which went back; start: who runs start(): "pending", a token, or "done"; starts: how
---                   often it was done; pauses: number of the last pause
+--                   often it was done; pauses: number of the last pause; left: requests of full slots when seq and
+--                   outstanding were as left-at says
 --   ..:bits:<chain>:<layer>:<n>   n-th megabyte of a layer's blocks
 --   ..:lane:<score>:<slot>        list: entries of one slot and priority, the next one last
 --   ..:lanes:<slot>               sorted set: the scores of a slot's lanes, the most urgent first
@@ -82,12 +83,6 @@ local function put(slot, score, push, entries)
         call('ZADD', lanes(slot), score, score)
         if call('SISMEMBER', FULL, slot) == 0 then give_turn(slot) end
     end
-end
-
-local function waiting(slot)
-    local total = 0
-    for _, score in ipairs(call('ZRANGE', lanes(slot), 0, -1)) do total = total + call('LLEN', lane(slot, score)) end
-    return total
 end
 
 -- Lets a slot be served again; if it still is full, the next look at it finds that.

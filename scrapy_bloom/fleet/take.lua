@@ -168,10 +168,22 @@ local function is_busy()
     return call('ZCARD', SLOTS) > 100
 end
 
+-- Returns how many requests are pending of full slots. While nothing else is, it changes only with *counts*.
+local function in_full_slots(counts)
+    local number, counted_at = unpack(call('HMGET', STATE, 'left', 'left-at'))
+    if counted_at == counts then return tonumber(number) end
+    local total = 0
+    for _, slot in ipairs(call('SMEMBERS', FULL)) do
+        for _, score in ipairs(call('ZRANGE', lanes(slot), 0, -1)) do total = total + call('LLEN', lane(slot, score)) end
+    end
+    call('HSET', STATE, 'left', total, 'left-at', counts)
+    return total
+end
+
 local left, busy = 0, most == 0 or is_busy() -- a pure heartbeat does not need this
 local outstanding, seq = unpack(call('HMGET', STATE, 'outstanding', 'seq'))
 if not busy then
-    for _, slot in ipairs(call('SMEMBERS', FULL)) do left = left + waiting(slot) end
+    left = in_full_slots(tostring(seq) .. ' ' .. tostring(outstanding))
     if tonumber(outstanding or 0) > left then return 'lost' end
     local pushed, kind = 0, KEYS[2] and call('TYPE', KEYS[2]).ok
     for _ = 1, KEYS[2] and most or 0 do

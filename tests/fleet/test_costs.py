@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,6 +66,24 @@ def test_a_look_costs_the_same_however_many_priorities_are_pending(make: Any, se
     assert len(worker.take(1)) == 1
     commands, _ = cost(server, lambda: worker.take(10))
     assert commands < 100
+
+
+def test_hosts_that_have_had_their_pages_cost_nothing(make: Any, server: RedisServer) -> None:
+    """They are counted once for all looks, until something changes."""
+    worker, hosts = Worker(make(pages=PagesPerHost({OTHERS: 1})), "one"), range(500)
+    enqueue(worker, *[link(f"{i} {host}", slot=f"host-{host}", is_filtered=False) for host in hosts for i in "ab"])
+    held: dict[str, Any] = {}
+    while found := worker.take():
+        held |= found
+    worker.finish(done=held.values())
+    left = []
+    for _ in range(2):
+        look = partial(worker.queue.take, 0, worker.token, worker.newest, 10, number=worker.number)
+        left.append(look().left)
+        commands, _ = cost(server, look)
+        assert commands < 50
+        worker.finish(link("c 7", slot="host-7", is_filtered=False))
+    assert left == [500, 501]
 
 
 def test_slots_that_the_settings_name_are_not_sent_with_each_call(make: Any, server: RedisServer) -> None:
