@@ -114,7 +114,7 @@ IMPORTS_AGAIN = """
 import importlib, io, logging, sys
 import scrapy.utils.request, w3lib.url
 from scrapy import Request
-from scrapy_bloom.crawl import fingerprints as fingerprint
+from scrapy_bloom.components import fingerprints as fingerprint
 from scrapy_bloom.url import canonical
 log = io.StringIO()
 logging.basicConfig(stream=log, format="%(levelname)s %(message)s")
