@@ -41,8 +41,7 @@ from scrapy_bloom.crawl.decisions import Decisions
 from scrapy_bloom.crawl.delta import Delta, NoDelta
 from scrapy_bloom.crawl.delta_files import DeltaFiles
 from scrapy_bloom.crawl.failures import Failures
-from scrapy_bloom.crawl.guard import LoopGuard, NoGuard
-from scrapy_bloom.crawl.opening import begin_cycle
+from scrapy_bloom.crawl.guard import LoopGuard
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
@@ -53,6 +52,7 @@ from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Feeds
+from scrapy_bloom.job.stopped import begin_cycle
 from scrapy_bloom.job.store import JobFiles, JobStore, open_files
 from scrapy_bloom.settings import BloomSettings
 
@@ -74,6 +74,10 @@ NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
 """Capacity and error rate of the filter of text that pages have shown. A false positive makes a page look less new."""
 
 
+_OPTIONS, _FILTER = "_scrapy_bloom_options", "_scrapy_bloom_filter"
+"""Attributes of a crawler: what its settings say; our filter, which a filter of the user's may hold inside."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the settings of a crawl say. Each component of ours checks them when it is made."""
@@ -87,20 +91,24 @@ class Options:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Options:
-        """Read the settings of *crawler*.
+        """Read the settings of *crawler*, once.
 
         Raises:
             SettingsError: Names every wrong ``BLOOM_*`` setting.
             UnusableError: ``JOBDIR`` cannot be used.
 
         """
+        if _OPTIONS in vars(crawler):
+            options: Options = vars(crawler)[_OPTIONS]
+            return options
         if crawler.stats is None:
             raise TypeError("the crawler has no stats yet: it applies its settings first")
         bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
         if jobdir is not None and looks_only(crawler):
             logger.info("%s is left alone: this is no crawl, but a command that looks at pages", jobdir)
             jobdir = None
-        return cls(crawler, bloom, jobdir, looks_only(crawler), fingerprints_of(crawler))
+        options = vars(crawler)[_OPTIONS] = cls(crawler, bloom, jobdir, looks_only(crawler), fingerprints_of(crawler))
+        return options
 
     @property
     def stats(self) -> StatsCollector:
@@ -135,10 +143,6 @@ class OurScheduler(Protocol):
 
     def make_store(self, options: Options, fingerprints: Fingerprints, feeds: Feeds) -> tuple[Store, Requests] | None:
         """Return a store on a server, and how it holds requests; None: they are in memory or in a job."""
-
-
-_FILTER = "_scrapy_bloom_filter"
-"""Attribute of a crawler: its filter. A filter of the user's may hold it inside."""
 
 
 def register_filter(crawler: Crawler, dupefilter: OurFilter) -> None:
@@ -248,12 +252,12 @@ class _Assembly:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, NoGuard]:
+    def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, LoopGuard]:
         options, loop_options = self._options, self._options.bloom.loop_guard
         if not options.looks_only and (made := self._make_store(feeds)) is not None:
             store, requests = made
             on_error.callback(store.close)
-            return store, requests, LoopGuard(loop_options, None) if loop_options else NoGuard()
+            return store, requests, LoopGuard(loop_options)
         order = IN_ANY_ORDER
         if self._scheduler is not None:
             order = scrapys_order(self._crawler.settings, in_job=options.jobdir is not None)
@@ -262,7 +266,7 @@ class _Assembly:
             return self._open_job(options.jobdir, order, pages, on_error)
         if self._scheduler is not None:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
-        bloom, guard = options.bloom, NoGuard()
+        bloom, guard = options.bloom, LoopGuard(False)
         chain = ScalableBloomFilter(bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
         if loop_options:
             guard = LoopGuard(loop_options, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
@@ -273,19 +277,19 @@ class _Assembly:
             return self._scheduler.make_store(self._options, self._fingerprints, feeds)
         return None if self._filter is None else self._filter.make_store(self._options)
 
-    def _share_of(self, guard: NoGuard) -> Share | None:
+    def _share_of(self, guard: LoopGuard) -> Share | None:
         return guard.share if self._scheduler is not None else None
 
     def _open_job(
         self, jobdir: Path, order: Order, pages: PagesPerHost | None, on_error: ExitStack
-    ) -> tuple[Store, Requests, NoGuard]:
+    ) -> tuple[Store, Requests, LoopGuard]:
         options, name = self._options, self._options.spider_name
         if self._delta_directory is not None or self._changes_options:
             begin_cycle(jobdir, name)
         key_space = None if self._filter is None else self._fingerprints.space
         files = open_files(jobdir / DIRECTORY, options.bloom, name, key_space)
         on_error.callback(files.close)
-        guard = NoGuard()
+        guard = LoopGuard(False)
         if options.bloom.loop_guard:
             novelty = open_filter(files.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
             files.filters.callback(novelty.close)

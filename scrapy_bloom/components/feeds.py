@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from scrapy.extensions.feedexport import FeedSlot
 
     from scrapy_bloom.job.feeds import NotedFeeds
-    from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,10 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._stats: Any = crawler.stats
-        self._crawl: SpiderCrawl | None = None  # set when the feeds are opened, if our scheduler keeps the requests
+        # Set when the feeds are opened, if our scheduler keeps the requests.
+        self._crawl: SpiderCrawl | None = None
+        self._journal: FeedJournal | None = None  # of a fleet's worker that has a job directory
+        self._noted: NotedFeeds | None = None  # the feeds that are part of commits
         self._feeds: dict[str, Feed] = {}  # by their names in FEEDS
         self._files: dict[Path, FileFeedStorage] = {}  # that are part of commits
         self._full: list[tuple[FeedSlot, FeedState]] = []  # files that are complete, and perhaps not written
@@ -74,28 +76,15 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             for slot in self.slots:
                 self._warn_of_kills(slot, "the scheduler is not ours")
             return
-        self._crawl = crawl
+        self._crawl, journal = crawl, getattr(crawl.store, "journal", None)
+        self._journal = journal if isinstance(journal, FeedJournal) else None
+        keeper = self._journal if crawl.job is None else crawl.job
+        self._noted = None if keeper is None else keeper.noted
         slots, self.slots = self.slots, []
         for slot in slots:
             self._open_feed(slot)
         if self._journal is not None:
             self._journal.open_feeds()
-
-    @property
-    def _job(self) -> JobStore | None:
-        return None if self._crawl is None else self._crawl.job
-
-    @property
-    def _journal(self) -> FeedJournal | None:
-        """The journal of a fleet's worker that has a job directory."""
-        journal = None if self._crawl is None else getattr(self._crawl.store, "journal", None)
-        return journal if isinstance(journal, FeedJournal) else None
-
-    @property
-    def _noted(self) -> NotedFeeds | None:
-        """The feeds that are part of commits; None: there are none."""
-        keeper = self._journal if self._job is None else self._job
-        return None if keeper is None else keeper.noted
 
     def _open_feed(self, slot: FeedSlot) -> None:
         """Make the feed of *slot* part of commits. If it cannot be, Scrapy alone writes it in a job."""
@@ -109,7 +98,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         if noted is not None and problem is None:
             if self._can_be_opened(slot):
                 self._feeds[name] = self._open_in_job(slot, noted)
-        elif self._job is not None:
+        elif self._crawl is not None and self._crawl.job is not None:
             self.slots.append(slot)
             self._warn_of_kills(slot, problem)
         else:  # of a fleet: its items are written when their pages are done

@@ -166,10 +166,12 @@ class SpiderCrawl:
 
     def skips(self, request: Request) -> bool:
         """Return whether a delta crawl skips *request*; an unfiltered start request is never skipped."""
+        if not self.core.delta.is_on:
+            return False
         meta = request.meta
         is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
         is_start = bool(meta.get("is_start_request"))
-        if not self.core.delta.is_on or is_wanted or (request.dont_filter and is_start):
+        if is_wanted or (request.dont_filter and is_start):
             return False
         key = self._key(request)
         return key is not None and self.core.delta.skips(key, request, is_start=is_start)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.commit_parts import NoChanges
     from scrapy_bloom.crawl.decisions import Decisions
     from scrapy_bloom.crawl.delta import NoDelta
-    from scrapy_bloom.crawl.guard import NoGuard
+    from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
     from scrapy_bloom.frontier.page import Page, Pending
     from scrapy_bloom.frontier.store import Store
@@ -38,7 +38,7 @@ class Crawl:
 
     store: Store
     decisions: Decisions
-    guard: NoGuard
+    guard: LoopGuard
     delta: NoDelta
     changes: NoChanges
     progress: Progress

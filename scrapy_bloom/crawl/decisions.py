@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.delta import NoDelta
     from scrapy_bloom.crawl.failures import Failures
-    from scrapy_bloom.crawl.guard import NoGuard
+    from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
@@ -34,7 +34,7 @@ class Decisions:
     def __init__(
         self,
         store: Store,
-        guard: NoGuard,
+        guard: LoopGuard,
         delta: NoDelta,
         progress: Progress,
         failures: Failures,

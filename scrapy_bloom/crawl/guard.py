@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.loops.limits import allowed_by, objection_by
@@ -25,69 +25,26 @@ FINGERPRINT_BYTES = 8
 """Bytes of its fingerprint that each pending request keeps in its row: enough to count the links to its page."""
 
 
-class NoGuard:
-    """The loop guard of a crawl without one: URLs have no limits, and requests the order of Scrapy."""
-
-    share: Share | None = None
-    """Shares the crawl among kinds of URLs; None: requests come in their order."""
-
-    def objection(self, url: str) -> Objection | None:  # noqa: ARG002 - no limits here
-        """Return the limit that *url* exceeds; None if there is none."""
-        return None
-
-    def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
-        return add
-
-    def count_links(self, fingerprints: Iterable[bytes]) -> None:
-        """Count links to pages that were asked for before, by the *fingerprints* of their requests."""
-
-    def mark(self, url: str, parent: Page | None, fingerprint: bytes | None) -> Mark | None:  # noqa: ARG002
-        """Return the mark of a request for *url*, which is about to be queued, and to which *parent* led.
-
-        Its links are counted by *fingerprint*; None: it has none.
-        """
-        return None
-
-    def judge(self, page: Page, answer: Answer | None) -> None:
-        """Learn what *answer*, a response to *page*, brought; None: it tells nothing."""
-
-    def done(self, page: Page) -> None:
-        """Note that the engine is done with *page*: without an answer, it has brought nothing."""
-
-    def log_aliases(self, url_rules: Sequence[str]) -> None:
-        """Log which parts of URLs do not matter, and which rules, beside the crawl's own *url_rules*, drop them."""
-
-    def log_left(self, groups: Iterable[Node], *, stays: bool) -> int:  # noqa: ARG002
-        """Log what is left of *groups* when the guard ends the crawl, and whether it *stays* in a job's queue.
-
-        Return how many requests are left.
-        """
-        return 0
-
-
-class LoopGuard(NoGuard):
+class LoopGuard:
     """What one crawl knows of the kinds of its URLs.
 
     Args:
-        options: The limits, and what is let through.
+        options: The limits, and what is let through; a false value: the guard is off.
         add: Remembers a piece of a page, and returns whether it is new. None: the guard only limits URLs, as in a
             fleet.
 
     """
 
-    def __init__(self, options: LoopOptions, add: Callable[[bytes], bool] | None) -> None:
-        self._find_objection = objection_by(options)
-        self._is_allowed = allowed_by(options)
+    def __init__(self, options: LoopOptions | Literal[False], add: Callable[[bytes], bool] | None = None) -> None:
+        self.objection: Callable[[str], Objection | None] = objection_by(options) if options else _no_objection
+        """Returns the limit that a URL exceeds; None if there is none."""
+        self._is_allowed = allowed_by(options) if options else None
         self._novelty = None if add is None else Novelty(add)
         self.share = None if add is None else Share(add)
-
-    def objection(self, url: str) -> Objection | None:
-        """Return the limit that *url* exceeds; None if there is none."""
-        return self._find_objection(url)
+        """Shares the crawl among kinds of URLs; None: requests come in their order."""
 
     def counting(self, add: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-        """Return *add*, so that it counts the request as a link, too."""
+        """Return *add*, which remembers the fingerprint of a request, so that it counts the request as a link, too."""
         if self.share is None:
             return add
         links = self.share.links
@@ -105,8 +62,11 @@ class LoopGuard(NoGuard):
                 self.share.links.add(fingerprint)
 
     def mark(self, url: str, parent: Page | None, fingerprint: bytes | None) -> Mark | None:
-        """Return the mark of a request for *url*, which is about to be queued, and to which *parent* led."""
-        if self.share is None:
+        """Return the mark of a request for *url*, which is about to be queued, and to which *parent* led.
+
+        Its links are counted by *fingerprint*; None: it has none.
+        """
+        if self.share is None or self._is_allowed is None:
             return None
         if parent is not None and parent.mark is not None and url == parent.url:
             return parent.mark  # a retry, or the like: no other page
@@ -147,7 +107,10 @@ class LoopGuard(NoGuard):
         )
 
     def log_left(self, groups: Iterable[Node], *, stays: bool) -> int:
-        """Log what is left of *groups* when the guard ends the crawl, and whether it *stays* in a job's queue."""
+        """Log what is left of *groups* when the guard ends the crawl, and whether it *stays* in a job's queue.
+
+        Return how many requests are left.
+        """
         kinds = self.share.report(groups) if self.share is not None else []
         left = sum(waiting for _, waiting, _ in kinds)
         logger.warning(
@@ -161,3 +124,7 @@ class LoopGuard(NoGuard):
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left
+
+
+def _no_objection(_url: str) -> None:
+    return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from scrapy_bloom.crawl.delta import NoDelta
-    from scrapy_bloom.crawl.guard import NoGuard
+    from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.stats import Stats
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.job.records import Batch
@@ -51,7 +51,7 @@ class Progress:
 
     """
 
-    def __init__(self, stats: Stats, store: Store, guard: NoGuard, delta: NoDelta, *, debug: bool) -> None:
+    def __init__(self, stats: Stats, store: Store, guard: LoopGuard, delta: NoDelta, *, debug: bool) -> None:
         self._stats, self._store, self._guard, self._delta = stats, store, guard, delta
         self._debug = debug
         self.estimate = Estimate()

@@ -1,16 +1,20 @@
-"""Opens a job that has been stopped, for a command that changes it, and puts back what has failed."""
+"""Changes a job that has been stopped: for commands, for what has failed, and for a crawl that begins anew."""
 
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.filter.directory import FORGOTTEN_NAME
+from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.frontier.lanes import Lane
 from scrapy_bloom.frontier.order import lane_of_stored
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL
+from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.store import open_files
@@ -19,7 +23,6 @@ from scrapy_bloom.settings import BloomSettings
 if TYPE_CHECKING:
     import os
 
-    from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.store import JobFiles
 
 
@@ -33,6 +36,25 @@ def stopped_job(
 
     """
     return closing(open_files(Path(jobdir, DIRECTORY), settings or BloomSettings(), spider, None))
+
+
+def begin_cycle(jobdir: Path, spider: str) -> None:
+    """Empty the filter of a job of *spider* that has ended, so that the next run looks at each page again.
+
+    Raises:
+        BloomError: The job is in use, or damaged.
+
+    """
+    directory = jobdir / DIRECTORY
+    if not (directory / NAME).exists():
+        return
+    with lock_directory(directory), closing(Database(directory / NAME)) as database:
+        if not database.state.is_finished or database.state.spider != spider:
+            return
+        for path in (*sorted(directory.glob("layer-*.bloom")), directory / FORGOTTEN_NAME):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(directory / "novelty", ignore_errors=True)
+        database.begin_cycle()
 
 
 def requeue(database: Database, host: str | None) -> int:
