@@ -287,7 +287,7 @@ class Job:
                 return stats
         return self.run()
 
-    def told(self) -> Counter[tuple[str, int, str]]:
+    def reported(self) -> Counter[tuple[str, int, str]]:
         """Return sku, price and change of the items that the feed got since the last call."""
         feed = self.directory / "items.jl"
         rows = list(map(json.loads, feed.read_text().splitlines() if feed.exists() else []))
@@ -318,7 +318,7 @@ class Model:
         self.number = 0
 
     def cycle(self, pages: Pages) -> tuple[Counter[tuple[str, int, str]], set[str]]:
-        """Return what is told of items, and the skus that are gone."""
+        """Return what is reported of items, and the skus that are gone."""
         self.number += 1
         asked: set[str] = set()
         waiting = ["/", *self.asked_before]
@@ -335,7 +335,7 @@ class Model:
         given = {
             sku: (price, path) for path in asked if status[path] == 200 for sku, price in pages[path].items.items()
         }
-        told = Counter(
+        reported = Counter(
             (sku, price, "changed" if sku in self.known else "new")
             for sku, (price, _) in given.items()
             if sku not in self.known or self.known[sku][0] != price
@@ -346,7 +346,7 @@ class Model:
         self.asked_before = asked - {"/"} - gone_pages
         since = {path: self.gone_since.get(path, self.number) for path in gone_pages}
         self.gone_since = {path: cycle for path, cycle in self.gone_since.items() if path not in asked} | since
-        return told, gone
+        return reported, gone
 
 
 def drawn_site(rng: random.Random) -> Pages:
@@ -403,9 +403,9 @@ def play(job: Job, seed: int, cycles: int, capsys: pytest.CaptureFixture[str]) -
         pages = changed_site(pages, rng, cycle) if pages else drawn_site(rng)
         kills = tuple(rng.randint(1, 8) for _ in range(rng.choice([0, 0, 1, 2])))
         stats = job.cycle(pages, kills)
-        told, gone = model.cycle(pages)
+        reported, gone = model.cycle(pages)
         context = (seed, cycle, kills)
-        assert (context, job.told()) == (context, told)
+        assert (context, job.reported()) == (context, reported)
         assert (context, job.gone(capsys)) == (context, gone)
         assert stats["bloom/changes/gone"] == len(gone)
 
@@ -444,12 +444,12 @@ def test_pages_that_are_the_same_are_not_sent_again(tmp_path: Path, site: Site) 
     changed is sent in full; once the code has another name, all pages are."""
     job = Job(tmp_path, site, settings=MIDDLEWARE)
     job.cycle(SHOP)
-    assert job.told() == {(sku, int(sku), "new"): 1 for sku in "1234"}
+    assert job.reported() == {(sku, int(sku), "new"): 1 for sku in "1234"}
     stats = job.cycle(SHOP)
     assert (site.full.total(), set(site.not_modified), site.with_cookie) == (0, set(SHOP), SHOP.keys() - {"/"})
-    assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.told()) == (4, 4, Counter())
+    assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.reported()) == (4, 4, Counter())
     job.cycle({**SHOP, "/b": Page({"3": 5})})
-    assert (dict(site.full), job.told()) == ({"/b": 1}, {("3", 5, "changed"): 1})
+    assert (dict(site.full), job.reported()) == ({"/b": 1}, {("3", 5, "changed"): 1})
     job.cycle({**SHOP, "/b": Page({"3": 5})})
     assert site.not_modified["/c"] == 1, "no page leads there any more, and it is there"
     job.cycle({**SHOP, "/": Page(links=("/c",)), "/b": Page({"3": 5})})
@@ -465,9 +465,9 @@ def test_a_page_in_parts_is_asked_for_in_full(tmp_path: Path, site: Site) -> Non
     pages = {**SHOP, "/b": Page({"3": 3}, unfiltered=("/c",)), "/d": Page(), "/": Page(links=("/a", "/b", "/d"))}
     pages["/d"] = Page({"5": 5}, has_validator=False)
     job = Job(tmp_path, site, spider="Refetching")
-    for told in (5, 0):
+    for reported in (5, 0):
         job.cycle(pages)
-        assert job.told().total() == told
+        assert job.reported().total() == reported
     assert set(site.full) == {"/a", "/b", "/d"}
     job.cycle(pages)
     job.run(HTTPCACHE_ENABLED=True, HTTPCACHE_IGNORE_HTTP_CODES=[200])
@@ -482,7 +482,7 @@ def test_a_page_that_was_retried_is_swept_and_swept_again(tmp_path: Path, site: 
     job.cycle(failing)
     assert site.full["/c"] == 2
     job.cycle({**SHOP, "/": Page(), "/c": Page({"4": 5})})
-    assert (site.full["/c"], job.told()) == (
+    assert (site.full["/c"], job.reported()) == (
         1,
         Counter({(sku, int(sku), "new"): 1 for sku in "1234"}) + Counter([("4", 5, "changed")]),
     )
@@ -494,12 +494,12 @@ def test_an_item_that_was_lost_is_told_again(tmp_path: Path, site: Site) -> None
     job = Job(tmp_path, site, settings={"ITEM_PIPELINES": {f"{__name__}.LosesOnce": 1}})
     (tmp_path / "fail").touch()
     job.cycle(pages)
-    assert job.told() == {("kept", 3, "new"): 1}
+    assert job.reported() == {("kept", 3, "new"): 1}
     (tmp_path / "fail").unlink()
     job.cycle(pages)
-    assert job.told() == {("lost", 1, "new"): 1}
+    assert job.reported() == {("lost", 1, "new"): 1}
     job.cycle(pages)
-    assert (job.told(), site.full.total()) == (Counter(), 0)
+    assert (job.reported(), site.full.total()) == (Counter(), 0)
 
 
 def test_items_without_a_key_are_named_by_their_place(tmp_path: Path, site: Site) -> None:
@@ -676,7 +676,7 @@ def test_what_a_spider_middleware_handles_is_unknown(
     settings = {"SPIDER_MIDDLEWARES": {f"{__name__}.Refuses": 100}}
     job = Job(tmp_path, site, spider="Fragile", settings=settings)
     job.cycle(SHOP)
-    assert job.told().total() == 4
+    assert job.reported().total() == 4
     (tmp_path / "fail").touch()
     empty = {path: replace(page, items={}) for path, page in SHOP.items()}
     job.cycle(empty)
@@ -692,7 +692,7 @@ def test_a_start_page_that_a_second_run_asks_for_again_tells_its_items_once(tmp_
     site.pages = {**SHOP, "/": Page({"0": 0}, SHOP["/"].links)}
     job.run(CLOSESPIDER_PAGECOUNT=2)
     job.run()
-    assert (site.full["/"], job.told()) == (2, {(sku, int(sku), "new"): 1 for sku in "01234"})
+    assert (site.full["/"], job.reported()) == (2, {(sku, int(sku), "new"): 1 for sku in "01234"})
 
 
 def test_another_scheduler_is_an_error(tmp_path: Path) -> None:
