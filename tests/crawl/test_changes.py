@@ -16,11 +16,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 import scrapy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import DropItem
@@ -42,7 +42,7 @@ from tests.support.engine import RAM, opened
 from tests.support.processes import PROCESSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE = 180.0
 SETTINGS: dict[str, Any] = {
@@ -306,47 +306,78 @@ class Job:
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
+Outcomes: TypeAlias = "Mapping[Any, tuple[str, Sequence[tuple[Any, int, bool]]]]"
+"""The outcome of each page that is asked for, and its items: key, price, and whether an error loses the item."""
+
+
 class Model:
-    """What each cycle has to tell of a site in which each sku is on one page at a time."""
+    """What each cycle reports of items. Several pages may give one item."""
 
     def __init__(self) -> None:
-        self.known: dict[str, tuple[int, str]] = {}
-        """Price and page by sku."""
-        self.asked_before: set[str] = set()
-        self.gone_since: dict[str, int] = {}
-        """The first cycle in which a page answered 404 or 410, of pages that did so last."""
         self.number = 0
+        self.prices: dict[Any, dict[Any, set[int]]] = {}
+        """Of each page the keys that it may have, and their prices if these are the last that are known."""
+        self.gone_since: dict[Any, int] = {}
+        """The first cycle in which a page was gone, of pages that were so last."""
 
-    def cycle(self, pages: Pages) -> tuple[Counter[tuple[str, int, str]], set[str]]:
-        """Return what is reported of items, and the skus that are gone."""
+    def due(self) -> set[Any]:
+        """Return the pages that the next cycle asks for by itself: gone ones after 1, 2, 4, ... cycles."""
+        age = {page: self.number - self.gone_since.get(page, self.number - 1) for page in self.prices}
+        return {page for page in age if age[page].bit_count() == 1}
+
+    def cycle(self, pages: Outcomes) -> tuple[list[tuple[Any, int, str]], dict[Any, str]]:
+        """Return what is reported of each item in turn, and which word is true of each key."""
+        before: dict[Any, set[int]] = {}
+        for prices in self.prices.values():
+            for key in prices:
+                before[key] = before.get(key, set()) | prices[key]
+        reports, words, lost, fresh = [], {}, set(), set()
+        given: dict[Any, dict[Any, set[int]]] = {page: {} for page in pages}
+        for page, (outcome, items) in pages.items():
+            for key, price, is_lost in items if outcome in {"answered", "failed"} else ():
+                report = "same" if price in before.get(key, ()) else "changed" if key in before else "new"
+                reports.append((key, price, report))
+                if is_lost and report != "same":
+                    lost.add(key)
+                    continue
+                given[page].setdefault(key, set()).add(price)
+                if report != "same":
+                    words[key] = report
+        for page, (outcome, _) in pages.items():
+            old = self.prices.get(page, {})
+            kept = {key: old[key] for key in old if key in lost or outcome not in {"answered", "gone"}}
+            self.prices[page] = kept | given[page]
+            for key in lost & old.keys() & given[page].keys():
+                self.prices[page][key] = old[key] | given[page][key]
+            fresh |= {(page, key) for key in (*given[page], *(old if outcome == "not modified" else ()))}
+            since = self.gone_since.pop(page, self.number)
+            self.gone_since |= {page: since} if outcome == "gone" else {}
+        fresh |= {(page, key) for page, prices in self.prices.items() for key in lost & prices.keys()}
+        known = {key for _, key in fresh}
+        for page, prices in self.prices.items():
+            for key in prices:
+                words.setdefault(key, "same" if key in known else "unknown")
+                if key in known and (page, key) not in fresh:
+                    prices[key] = set()
         self.number += 1
-        asked: set[str] = set()
-        waiting = ["/", *self.asked_before]
-        waiting += [path for path, since in self.gone_since.items() if (self.number - since).bit_count() == 1]
-        while waiting:
-            path = waiting.pop()
-            if path not in asked:
-                asked.add(path)
-                page = pages.get(path, Page(status=404))
-                waiting += [page.moved_to] if page.moved_to else page.links if page.status == 200 else []
-        status = {
-            path: 302 if (page := pages.get(path)) and page.moved_to else page.status if page else 404 for path in asked
-        }
-        given = {
-            sku: (price, path) for path in asked if status[path] == 200 for sku, price in pages[path].items.items()
-        }
-        reported = Counter(
-            (sku, price, "changed" if sku in self.known else "new")
-            for sku, (price, _) in given.items()
-            if sku not in self.known or self.known[sku][0] != price
-        )
-        gone = {sku for sku, (_, path) in self.known.items() if sku not in given and status[path] in {200, 404, 410}}
-        self.known = {sku: entry for sku, entry in {**self.known, **given}.items() if sku not in gone}
-        gone_pages = {path for path in asked if path != "/" and status[path] in {404, 410}}
-        self.asked_before = asked - {"/"} - gone_pages
-        since = {path: self.gone_since.get(path, self.number) for path in gone_pages}
-        self.gone_since = {path: cycle for path, cycle in self.gone_since.items() if path not in asked} | since
-        return reported, gone
+        return reports, {**dict.fromkeys(before, "gone"), **words}
+
+
+def outcomes_of(pages: Pages, due: set[str]) -> Outcomes:
+    """Return the outcomes of a crawl of *pages* that also asks for those that are *due*."""
+    outcomes: dict[str, tuple[str, list[tuple[str, int, bool]]]] = {}
+    waiting = ["/", *due]
+    while waiting:
+        if (path := waiting.pop()) in outcomes:
+            continue
+        page = pages.get(path, Page(status=404))
+        outcomes[path] = ("gone" if page.status in {404, 410} else "failed", [])
+        if page.moved_to:
+            waiting.append(page.moved_to)
+        elif page.status == 200:
+            outcomes[path] = ("answered", [(sku, price, False) for sku, price in page.items.items()])
+            waiting += page.links
+    return outcomes
 
 
 def drawn_site(rng: random.Random) -> Pages:
@@ -403,7 +434,9 @@ def play(job: Job, seed: int, cycles: int, capsys: pytest.CaptureFixture[str]) -
         pages = changed_site(pages, rng, cycle) if pages else drawn_site(rng)
         kills = tuple(rng.randint(1, 8) for _ in range(rng.choice([0, 0, 1, 2])))
         stats = job.cycle(pages, kills)
-        reported, gone = model.cycle(pages)
+        reports, words = model.cycle(outcomes_of(pages, model.due()))
+        reported = Counter(report for report in reports if report[2] != "same")
+        gone = {key for key, word in words.items() if word == "gone"}
         context = (seed, cycle, kills)
         assert (context, job.reported()) == (context, reported)
         assert (context, job.gone(capsys)) == (context, gone)
@@ -546,103 +579,44 @@ def test_a_cycle_that_was_interrupted_goes_on(
 # -- items that several pages give, without crawls ---------------------------------------------------------------------
 
 PAGES, KEYS, PRICES, IS_LOST = range(2), range(2), range(1, 3), (False, False, False, True)
-Night = list[tuple[str, list[tuple[int, int, bool]]]]
-"""The outcome of each page, and its items: key, price, and whether an error loses the item."""
+WORDS = ("new", "changed", "same", "gone", "unknown")
 OUTCOMES = st.sampled_from(["answered", "answered", "not modified", "failed", "gone", "left"])
 ITEMS = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(PRICES), st.sampled_from(IS_LOST)), max_size=3)
-NIGHTS = st.lists(st.tuples(*(st.tuples(OUTCOMES, ITEMS) for _ in PAGES)).map(list), min_size=3, max_size=6)
-
-
-class SharingModel:
-    """What each night reports of items that several pages may give."""
-
-    def __init__(self) -> None:
-        self.prices: list[dict[int, set[int]]] = [{} for _ in PAGES]
-        """Of each page the keys that it may have, and their prices if these are the last that are known."""
-        self.asked: set[int] = set()
-        self.gone_since: dict[int, int] = {}
-        """The first night in which a page was gone, of pages that were so last."""
-
-    def swept(self, number: int, night: Night) -> set[int]:
-        """Return the pages that night *number* asks for by itself: gone ones after 1, 2, 4, ... nights."""
-        for page, (outcome, _) in enumerate(night):
-            if outcome != "left":
-                self.asked.add(page)
-                since = self.gone_since.pop(page, number)
-                self.gone_since |= {page: since} if outcome == "gone" else {}
-        left = {page for page in self.asked if night[page][0] == "left"}
-        return {page for page in left if (number - self.gone_since.get(page, number - 1)).bit_count() == 1}
-
-    def night(self, night: Night) -> tuple[list[str], Counter[str]]:
-        """Return what is reported of each item in turn, and of how many keys each word is true."""
-        before = {
-            key: set[int]().union(*(prices.get(key, set()) for prices in self.prices))
-            for key in KEYS
-            if any(key in prices for prices in self.prices)
-        }
-        reports, of_key, lost = [], {}, set()
-        given: list[dict[int, set[int]]] = [{} for _ in PAGES]
-        for page, (outcome, items) in enumerate(night):
-            for key, price, is_lost in items if outcome in {"answered", "failed"} else ():
-                report = "same" if price in before.get(key, ()) else "changed" if key in before else "new"
-                reports.append(report)
-                if is_lost and report != "same":
-                    lost.add(key)
-                    continue
-                given[page].setdefault(key, set()).add(price)
-                if report != "same":
-                    of_key[key] = report
-        fresh: set[tuple[int, int]] = set()
-        for page, (outcome, _) in enumerate(night):
-            old = self.prices[page]
-            kept = {key for key in old if key in lost or outcome not in {"answered", "gone"}}
-            self.prices[page] = {key: old[key] for key in kept} | given[page]
-            for key in lost & old.keys() & given[page].keys():
-                self.prices[page][key] = old[key] | given[page][key]
-            of_page = {*given[page], *(lost & old.keys()), *(old if outcome == "not modified" else ())}
-            fresh |= {(page, key) for key in of_page}
-        for page, prices in enumerate(self.prices):
-            for key in prices:
-                is_fresh = any((other, key) in fresh for other in PAGES)
-                of_key.setdefault(key, "same" if is_fresh else "unknown")
-                if is_fresh and (page, key) not in fresh:
-                    prices[key] = set()
-        return reports, Counter([*of_key.values(), *("gone" for key in before if key not in of_key)])
+CYCLES = st.lists(st.fixed_dictionaries(dict.fromkeys(PAGES, st.tuples(OUTCOMES, ITEMS))), min_size=3, max_size=6)
 
 
 @settings(max_examples=100)
-@given(nights=NIGHTS)
-def test_items_of_several_pages(nights: list[Night]) -> None:
+@example(cycles=[{0: ("gone", [])}, {}, {}, {}, {}])  # asked for again in the second, the third and the fifth
+@given(cycles=CYCLES)
+def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int, int, bool]]]]]) -> None:
     """An item is gone when no page has it, and is compared with what the pages gave last, in any order."""
-    model = SharingModel()
+    model = Model()
     with tempfile.TemporaryDirectory(dir=RAM) as name, closing(Database(Path(name, "job.sqlite"))) as database:
-        for cycle, night in enumerate(nights):
-            reports, effective = [], []
-            for number, (outcome, items) in enumerate(night):
+        for cycle, drawn in enumerate(cycles):
+            reports, pages = [], {}
+            for number, (outcome, items) in drawn.items():
                 changes = Changes(database, cycle, lambda _: None)
                 page = changes.page(b"%d" % number, 1, b"%d" % number, is_filtered=True, is_resumed_start=False)
                 page.is_not_modified = outcome == "not modified" and changes.validator(page) != ""
-                state = "left" if outcome == "not modified" and not page.is_not_modified else outcome
-                effective.append((state, items))
-                if state == "left":
+                if outcome == "left" or (outcome == "not modified" and not page.is_not_modified):
                     continue
-                page.status, page.callback = 404 if state == "gone" else 200, "ended"
+                pages[number] = outcome, items
+                page.status, page.callback = 404 if outcome == "gone" else 200, "ended"
                 page.row = page.row._replace(validator="E1")
-                for key, price, is_lost in items if state in {"answered", "failed"} else ():
+                for key, price, is_lost in items if outcome in {"answered", "failed"} else ():
                     item = changes.compare(page, "", price, str(key))
-                    reports.append("same" if item is None else item.change.name.lower())
+                    reports.append((key, price, "same" if item is None else item.change.name.lower()))
                     if item is not None:
                         item.is_lost = is_lost
                 batch = Batch()
-                changes.take(page, batch, is_answered=state != "failed")
+                changes.take(page, batch, is_answered=outcome != "failed")
                 database.write(batch)
             changes = Changes(database, cycle, lambda _: None)
-            assert set(map(int, changes.sweep())) == model.swept(cycle, effective)
+            assert set(map(int, changes.sweep())) == model.due() - pages.keys()
             figures = changes.end()._asdict()
-            expected_reports, expected = model.night(effective)
-            assert reports == expected_reports
-            words = ("new", "changed", "same", "gone", "unknown")
-            assert {word: figures[word] for word in words} == {word: expected[word] for word in words}
+            expected, words = model.cycle(pages)
+            assert reports == expected
+            assert [figures[word] for word in WORDS] == [list(words.values()).count(word) for word in WORDS]
 
 
 # -- crawls ------------------------------------------------------------------------------------------------------------
