@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -95,15 +96,15 @@ def test_an_array_that_others_wrote_behind_is_begun_anew(
     run.give(*numbered(0))
     run.end("shutdown")
     first = path.read_text()
-    path.write_text(first + "\nothers")
+    path.write_text(first + "\n" + first)  # as by a crawl of somebody else
     run = run.next_run()
     run.give(*numbered(1))
     run.end()
     whole = path.read_text()
-    assert whole.startswith(first + "\nothers")
+    assert whole.startswith(first + "\n" + first)
     assert "written to by others" in caplog.text
     if format_ == "json":
-        assert json.loads(whole.removeprefix(first + "\nothers")) == numbered(1)
+        assert json.loads(whole.removeprefix(first + "\n" + first)) == numbered(1)
 
 
 def test_an_array_without_items_goes_on(ram: Path) -> None:
@@ -151,6 +152,26 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(
         [b'{"n": 1}\n', *[b'{"n": 2}\n'] * 3, *[others] * ("others" in written)]
     )
     assert ("written to by others" in caplog.text) == (written == "others only")
+
+
+def test_an_append_that_a_kill_came_behind_is_not_repeated(ram: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All bytes are in the file, and nothing says so yet."""
+    note = AppendLog.note
+
+    def kill(log: AppendLog, feed: FeedLength, *, is_done: bool) -> None:
+        if is_done:
+            shutil.copytree(ram / "run", ram / "killed", dirs_exist_ok=True)
+        note(log, feed, is_done=is_done)
+
+    monkeypatch.setattr(AppendLog, "note", kill)
+    run = FeedRun(ram / "run", FEED)
+    for number in range(2):
+        run.give(*numbered(number))
+        run.commit()
+    run.end()
+    monkeypatch.undo()
+    run = FeedRun(ram / "killed", FEED).end()
+    assert run.items() == numbered(0, 1)
 
 
 def test_a_line_that_somebody_cut_is_ended_once(ram: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from scrapy import Request
@@ -13,10 +14,9 @@ from scrapy import Request
 from scrapy_bloom import open_filter
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.filter.layerfile import LayerFile
+from scrapy_bloom.job.inspect import inspect_job
 from tests.support.engine import PATIENCE, Engine, opened, snapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.feeds import FeedRun
 
 PAGES = [f"http://a.example/{n}" for n in range(300)]
 
@@ -72,6 +72,27 @@ def test_what_counts_as_synced_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.undo()
     with open_filter(tmp_path / "copy", 1_000, 1e-6) as copy:
         assert all(b"%d" % number in copy for number in range(1, synced + 1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="nothing here says which file a descriptor is of")
+def test_bytes_of_a_feed_are_on_disk_before_the_job_forgets_them(ram: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note of a commit has its own bytes. The file has all bytes before them, also after a power failure."""
+    on_disk: dict[str, int] = {}
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        on_disk[str(Path(f"/proc/self/fd/{descriptor}").readlink())] = os.fstat(descriptor).st_size
+
+    monkeypatch.setattr(os, "fsync", note)
+    run = FeedRun(ram, {"items.jl": {"format": "jsonlines"}})
+    for number in range(4):
+        run.give({"n": number})
+        run.commit()
+        for feed in inspect_job(ram / "job").feeds:
+            assert on_disk.get(feed.path, 0) >= feed.length
+    assert on_disk[str(ram / "items.jl")] > 0
+    run.end()
 
 
 def test_a_lane_that_says_more_than_was_noted_is_damage(tmp_path: Path) -> None:
