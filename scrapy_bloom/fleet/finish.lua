@@ -43,10 +43,12 @@ for i = 1, #links, 4 do
 end
 
 -- Pages are looked up before anything is written, so that a full server may take those that bring nothing.
-local start, accepted, has_parts = call('HGET', STATE, 'start'), {}, false
+local accepted, has_parts = {}, false
 for i = 1, #pages, 5 do
     local id, parts = pages[i], pages[i + 4]
-    accepted[i] = id == 0 or (id == -1 and start == token) or (id > 0 and call('HGET', held(token), id))
+    if id == 0 then accepted[i] = true end
+    if id == -1 then accepted[i] = call('HGET', STATE, 'start') == token end
+    if id > 0 then accepted[i] = call('HGET', held(token), id) end
     for j = 1, #parts, 4 do has_parts = has_parts or parts[j] >= 0 or #parts[j + 3] > 0 end
 end
 if new == 0 and not has_parts then allow_when_full() end
