@@ -63,7 +63,7 @@ class WorkerOptions:
     address: Mapping[str, Any]
     """Of the server, as arguments of :class:`Server`. They may hold a password."""
     directory: Path | None = None
-    """In the job directory; None: there is no job directory."""
+    """``JOBDIR/requests.bloom``; None without a job directory."""
     ahead: int = 32
     """Requests that are held ready."""
     per_slot: int = 8

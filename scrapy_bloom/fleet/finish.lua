@@ -6,7 +6,7 @@
 -- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
 -- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
 -- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); why it is dead-lettered, or "";
---         false if it is no page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to,
+--         false if it does not count as a page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to,
 --         flat: place (-1: not filtered), probe, items, links that come with it (flat: number of the lane, entry)
 -- ARGV[7] probes to forget
 -- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
@@ -42,7 +42,7 @@ for i = 1, #links, 4 do
     if links[i] < 0 or chain.add(links[i], links[i + 1]) then enqueue(links[i + 2], links[i + 3]) end
 end
 
--- Pages are looked up before anything is written, so that a full server may take those that bring nothing.
+-- Pages are looked up before anything is written, so that a full server accepts pages that bring nothing new.
 local accepted, has_parts = {}, false
 for i = 1, #pages, 5 do
     local id, parts = pages[i], pages[i + 4]

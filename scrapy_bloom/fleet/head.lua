@@ -107,7 +107,7 @@ end
 
 local MOST_FAILED = 100000 -- of a shard that are listed
 
--- Puts a request on a list of those that are not pending any more: they do not count as outstanding from then on.
+-- Puts a request on the list of dead letters or failures. It is not pending any more, and not outstanding.
 local function list(name, reason, slot, score, entry)
     if name == DEAD or call('LLEN', name) < MOST_FAILED then
         call('RPUSH', name, cmsgpack.pack({reason, slot, score, entry, call('TIME')[1]}))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InHand:
-    """The requests in hand of one worker. Whoever uses it in two threads has a lock."""
+    """The requests that a worker has in hand. Two threads may use it only behind a lock."""
 
     def __init__(self) -> None:
         self._ready: deque[tuple[Ticket, bytes]] = deque()
@@ -64,5 +64,5 @@ class InHand:
         return sum(ticket.slot not in self.paused for ticket, _ in self._ready)
 
     def slots_with(self, least: int) -> list[str]:
-        """Return the slots of which at least *least* requests are in hand."""
+        """Return the slots that have at least *least* requests in hand."""
         return [slot for slot, count in Counter(ticket.slot for ticket in self._tickets).items() if count >= least]

@@ -1,7 +1,7 @@
 -- Begins the life of a worker in a shard. Follows head.lua.
 --
 -- ARGV[1] chain   ARGV[2] token   ARGV[3] worker's name, whose earlier life is over   ARGV[4] ms of a lease
--- ARGV[5] token of its last life in the same process, or ""   ARGV[6] "1" if a worker is to run start()
+-- ARGV[5] token of its last life in the same process, or ""   ARGV[6] "1" if workers can run start()
 --
 -- Returns {requests that an earlier life held, how many of these were buried}, or an objection
 local chain, token, name, lease, last, has_start = unpack(ARGV)

@@ -89,7 +89,7 @@ class LeaseClient:
         self._session = Session()
         self._can_start = can_start
         self.start_ticket: Ticket | None = None
-        """What to acknowledge when start() has run, once this worker is to run it."""
+        """The lease of start(), to be acknowledged when start() has run; None while this worker has no such lease."""
 
     @property
     def paused(self) -> Paused:
@@ -229,7 +229,7 @@ class LeaseClient:
                     excuse,
                     error,
                 )
-            self._session.next_beat = 0.0  # so the next look asks the server, whatever there is to say
+            self._session.next_beat = 0.0  # the next look calls the server in any case
             time.sleep(AWAY_SECONDS)
             return False
         return True

@@ -1,4 +1,4 @@
-"""What the server has told one life of a worker."""
+"""What a worker knows of the server in one life: from joining until its lease ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Shard:
     answered: int = 0
     """The number of the last one that was answered."""
     last_pause: int = 0
-    """The number of the last pause of which the server has told."""
+    """The number of the last pause that the server has reported."""
     newest: int = 0
     """The greatest id of a request that was handed to this life."""
     left: int = 0
     """Pending requests of slots that have had their pages, once nothing else is there."""
     state: tuple[bool, int] = True, 0
-    """Whether it is busy, and how many requests it ever had. It counts as busy until a look has told otherwise."""
+    """Whether it is busy, and how many requests it ever had. It counts as busy until a look says otherwise."""
 
 
 class Life:

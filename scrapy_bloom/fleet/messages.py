@@ -1,4 +1,4 @@
-"""What a worker tells the queue, and what that answers."""
+"""The messages that a worker sends to the queue, and the answers."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Taken(NamedTuple):
     returned: int  # requests that an expired worker held
     buried: int  # of these, dead-lettered
     left: int  # requests of slots that have had their pages, once nothing else is there
-    starts: bool = False  # whether this worker is to run start()
+    starts: bool = False  # whether this worker runs start() from now on
 
 
 class Finished(NamedTuple):

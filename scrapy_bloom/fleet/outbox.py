@@ -1,4 +1,4 @@
-"""What a worker tells the server: its messages wait, and go in calls, each of which is carried out once."""
+"""The messages that wait for the server, and the calls that deliver them. The server carries out each call once."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class Queue:
         return Finished(new, list(map(int, refused.split())), seconds, last_pause)
 
     def _row(self, message: Message, lanes: dict[QueueLane, int]) -> Sequence[Any]:
-        """Return what the script is told of *message*; *lanes* numbers the lanes of links."""
+        """Return the arguments of the script for *message*; *lanes* numbers the lanes of links."""
         match message:
             case Link():
                 return (*self._probe(message.fingerprint), *_in_lane(message, lanes))

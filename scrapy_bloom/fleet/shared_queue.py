@@ -1,4 +1,4 @@
-"""What the queue of a fleet holds, for the commands; and what they change there."""
+"""Reads what the queue of a fleet holds, for the commands, and makes their changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SharedQueue:
         self._seed = state[b"seed"]
         self._keys = [f"{{{prefix}:{shard}}}" for shard in range(int(state[b"shards"]))]
         self.key_space: Mapping[str, str] = dict(ast.literal_eval(state[b"key_space"].decode()))
-        """What makes the fingerprints."""
+        """The settings that the fingerprints depend on."""
         self.where = f"on {server.where} under {prefix}"
 
     def info(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class StartLease:
 
     @property
     def is_granted(self) -> bool:
-        """Whether this worker is to run start() now."""
+        """Whether this worker has a lease of start() under which it has not run start() yet."""
         return self.page is None and self._client.start_ticket not in {None, *self._used}
 
     def begin(self) -> Page:
@@ -54,5 +54,5 @@ class StartLease:
 
     def _ticket(self) -> Ticket:
         ticket = self._client.start_ticket
-        assert ticket is not None  # noqa: S101 - is_granted has said so
+        assert ticket is not None  # noqa: S101 - is_granted was true
         return ticket

@@ -3,12 +3,12 @@
 -- ARGV[1] chain   ARGV[2] token   ARGV[3] number of its last call that was answered
 -- ARGV[4] newest id that the worker knows of   ARGV[5] most requests   ARGV[6] ms of a lease
 -- ARGV[7] slots to serve last, in msgpack
--- ARGV[8] ms between two requests   ARGV[9] most pages, or -1: of slots of which the settings say nothing else
+-- ARGV[8] ms between two requests   ARGV[9] most pages, or -1: of slots that the settings do not name
 -- ARGV[10] "1" if the worker can run start()
 -- KEYS[2] if given, a list, set or sorted set of start URLs that others push
 --
 -- Returns {is anything pending or in hand, seq, [id, slot, entry, ...], requests given back, of these buried, requests
---          left in full slots once nothing else is there, slots that are full now, whether it is to run start()}
+--          left in full slots once nothing else is there, slots that are full now, whether it runs start() from now on}
 --         or an objection; here also "lease" (it has run out) or "lost" (keys of the queue are missing)
 local chain, token, most, lease = ARGV[1], ARGV[2], tonumber(ARGV[5]), tonumber(ARGV[6])
 local later, usual_delay, usual_limit = cmsgpack.unpack(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])

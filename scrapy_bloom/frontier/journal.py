@@ -1,4 +1,4 @@
-"""What a fleet's worker notes of the items of its own feeds while it tells the server that their pages are done."""
+"""Notes the items of a worker's own feeds until the server has acknowledged their pages."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.fleet_scheduler import FleetScheduler
 from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter
-from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.errors import SettingsError
 from tests.fleet.servers import LosingProxy
 from tests.fleet.site import Site, workers
 
@@ -48,14 +48,6 @@ def new(dupefilter: RedisBloomDupeFilter, asked: list[Request]) -> list[bool]:
 
 def stat(dupefilter: RedisBloomDupeFilter, name: str) -> int:
     return int(dupefilter.crawl.stats.get_value(name, 0))
-
-
-def test_a_request_is_new_to_one_process_only(make: Make, server: RedisServer) -> None:
-    """Of several processes with one filter, each request is new to the first that asks."""
-    one, other = make(server.url), make(server.url)
-    assert all(new(one, requests(50)))
-    assert new(other, requests(100)) == [False] * 50 + [True] * 50
-    assert not any(new(one, requests(100)))
 
 
 def test_what_this_process_has_seen_costs_no_call(make: Make, server: RedisServer) -> None:
@@ -125,13 +117,6 @@ def test_what_scrapy_redis_clears_at_its_start_is_forgotten(make: Make, server: 
     dupefilter.clear()
     assert all(new(dupefilter, requests(5)))
     dupefilter.close("finished")
-
-
-def test_other_rules_are_refused(make: Make, server: RedisServer) -> None:
-    """A filter of fingerprints that other rules made is refused."""
-    make(server.url)
-    with pytest.raises(UnusableError):
-        make(server.url, BLOOM_URL_RULES=["tracking_2"])
 
 
 def test_durable_scheduler_is_refused(server: RedisServer) -> None:
