@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from typing_extensions import Self
 
-    from scrapy_bloom.components.in_progress import PagesInProgress
-    from scrapy_bloom.crawl.changes import PageChanges
+    from scrapy_bloom.frontier.page import Page
 
 
 class ChangesMiddleware:
@@ -39,50 +38,34 @@ class ChangesMiddleware:
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Add a validator to *request*, if its page need not be answered in full."""
-        watch, pages = self._watch()
-        if watch is None or pages is None:
+        for changes, page in self._watched(request):
+            changes.ask(page, request)
             return
-        if (page := pages.of_request(request)) is not None:
-            watch.ask(page, request)
-            return
-        parent = pages.current()  # of engine.download()
-        if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
-            watch.needs_answer(parent)
+        for changes, parent in self._watched():  # of engine.download()
+            if parent.result is not UNKNOWN:  # in its callback or a pipeline
+                changes.needs_answer(parent)
 
-    def process_response(
-        self,
-        request: Request,
-        response: Response,
-        spider: Spider | None = None,
-    ) -> Response:
+    def process_response(self, request: Request, response: Response, spider: Spider | None = None) -> Response:
         """Note *response*; end here with NotModified if it says that the page is as it was."""
-        self._answered(request, response)
+        for changes, page in self._watched(request):
+            changes.answered(page, request, response)
         return response
 
-    def process_exception(
-        self,
-        request: Request,
-        exception: Exception,
-        spider: Spider | None = None,
-    ) -> None:
+    def process_exception(self, request: Request, exception: Exception, spider: Spider | None = None) -> None:
         """Take the validator off *request*, which was not answered."""
-        self._answered(request, None)
-
-    def _answered(self, request: Request, response: Response | None) -> None:
-        watch, pages = self._watch()
-        page = None if pages is None else pages.of_request(request)
-        if watch is not None and page is not None:
-            watch.answered(page, request, response)
+        for changes, page in self._watched(request):
+            changes.answered(page, request, None)
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:
         """Note that the callback gets *response*."""
-        if (known := self._known()) is not None:
+        for changes, page in self._watched():
+            known = changes.of(page)
             known.status, known.callback = response.status, "given"
 
     def process_spider_exception(self, response: Response, exception: Exception, spider: Spider | None = None) -> None:
         """Note that the callback raised *exception*, or was not given *response*, whatever others make of that."""
-        if (known := self._known()) is not None:
-            known.callback = ""
+        for changes, page in self._watched():
+            changes.of(page).callback = ""
 
     def process_spider_output(
         self, response: Response, result: Iterable[Any], spider: Spider | None = None
@@ -102,17 +85,15 @@ class ChangesMiddleware:
             yield output
         self._processed()
 
-    def _watch(self) -> tuple[SpiderChanges | None, PagesInProgress | None]:
-        crawl = crawl_of(self._crawler)
-        if crawl is None or not isinstance(crawl.core.changes, SpiderChanges):
-            return None, None
-        return crawl.core.changes, crawl.pages
-
-    def _known(self) -> PageChanges | None:
-        watch, pages = self._watch()
-        page = None if pages is None else pages.current()
-        return None if watch is None or page is None else watch.of(page)
-
     def _processed(self) -> None:
-        if (known := self._known()) is not None and known.callback:
-            known.callback = "ended"
+        for changes, page in self._watched():
+            if changes.of(page).callback:
+                changes.of(page).callback = "ended"
+
+    def _watched(self, request: Request | None = None) -> Iterator[tuple[SpiderChanges, Page]]:
+        """Yield the changes of the crawl and the page of *request*, or of the present call, if there is such a page."""
+        crawl = crawl_of(self._crawler)
+        if crawl is not None and isinstance(crawl.core.changes, SpiderChanges):
+            page = crawl.pages.current() if request is None else crawl.pages.of_request(request)
+            if page is not None:
+                yield crawl.core.changes, page
