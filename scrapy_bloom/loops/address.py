@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+FOLDERS = "/*"
+"""The part of a URL that all its folders make."""
 DEEPEST = 8  # folders of a path that are told apart
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE).fullmatch
 _HASH = re.compile(r"(?=.*\d)[0-9a-f]{8,}", re.IGNORECASE).fullmatch
@@ -15,7 +17,9 @@ _SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
 _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNORECASE).sub
 """Letters and digits in turn: a token with something before or behind it."""
+_numbers_in = re.compile(r"\d+").finditer
 _mask_digits = re.compile(r"\d+").sub
+is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
 
 
@@ -75,17 +79,36 @@ class Address(NamedTuple):
         parameters = "&".join(sorted(pair for _, pair in self.parameters))
         return f"{self.host}/{'/'.join(self.segments)}?{parameters}"
 
-    def without(self, part: str) -> Address | None:
-        """Return the address without *part*, as :mod:`~scrapy_bloom.loops.aliases` names it; None if it has none."""
-        if part[0] in "?;":
-            kept = tuple(pair for pair in self.parameters if pair[0] != part)
-            return None if len(kept) == len(self.parameters) else self._replace(parameters=kept)
-        _, index, text = part.split("/", 2)
-        segments = self.segments
-        at = int(index) + (len(segments) if index[0] == "-" else 0)
-        if len(segments) < 2 or not 0 <= at < len(segments) or self.mask(at) != text:
-            return None
-        return self._replace(segments=segments[:at] + segments[at + 1 :])
+    def without_parts(self) -> dict[str, Address]:
+        """Return what the address is without each part that may not matter, by part.
+
+        A part is a parameter, ``?name`` or ``;name``, all of a query, ``?name&name``, the first folder, ``/0/mirror``,
+        all folders, ``/*``, a token at the end, ``/-1/H``, or a number in the last name, ``/#2/topic-N-N``.
+        """
+        segments, given = self.segments, self.parameters
+        query = {name[1:] for name, _ in given if name[0] == "?"}
+        shorter = {
+            name: self._replace(parameters=tuple(pair for pair in given if pair[0] != name)) for name, _ in given
+        }
+        if len(query) > 1:
+            kept = tuple(pair for pair in given if pair[0][0] != "?")
+            shorter["?" + "&".join(sorted(query))] = self._replace(parameters=kept)
+        leaf = segments[-1] if segments else ""
+        numbers = [*_numbers_in(leaf)]
+        for at, number in enumerate(numbers) if 1 < len(numbers) < 5 else ():
+            name = leaf[: number.start()] + leaf[number.end() :]
+            shorter[f"/#{at}/{self.mask(-1)}"] = self._replace(segments=(*segments[:-1], name))
+        if len(segments) > 1:
+            if segments[0]:
+                shorter[f"/0/{self.mask(0)}"] = self._replace(segments=segments[1:])
+            for at in (-1, -2):
+                if len(segments) + at > 0 and is_token(segments[at]):
+                    kept_segments = segments[:at] + segments[len(segments) + at + 1 :]
+                    shorter[f"/{at}/{self.mask(at)}"] = self._replace(segments=kept_segments)
+        named = [segment for segment in segments if segment]
+        if len(named) > 1:
+            shorter[FOLDERS] = self._replace(segments=(named[-1],))
+        return shorter
 
     def names(self) -> list[str]:
         """Return the names of the URL's kinds below the host, from the outside in."""

@@ -1,8 +1,9 @@
 """Which parts of URLs do not matter: learned from pages that show the same under URLs that differ in one part alone.
 
-Session ids, print views, mirrors and sort orders show a page again. A *part* of a URL is a parameter of its query
-(``?print``) or of its path (``;jsessionid``), its first folder (``/mirror``), or a token at its end. A page is compared
-with the last one whose URL is the same without that part. Pages that show the same speak for it, others against it.
+Session ids, print views, mirrors and sort orders show a page again. The parts of a URL are those of
+:meth:`Address.without_parts`: a parameter, all parameters, the first folder, all folders, and the like. A page is
+compared with the last one whose URL is the same without a part, also after the parts that are known not to matter were
+dropped. Pages that show the same speak for the part, others against it.
 Each section of a site, which is a first folder or a script, has its own votes. So a section with random content does
 not hide what the others show. A part that is believed on the host does not matter in the sections that agree.
 
@@ -16,13 +17,13 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
-from scrapy_bloom.loops.address import DEEPEST, mask
+from scrapy_bloom.loops.address import DEEPEST, FOLDERS, is_token, mask
 from scrapy_bloom.loops.kinds import SECTION
 from scrapy_bloom.loops.lately import Lately
 from scrapy_bloom.loops.novelty import likeness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy_bloom.loops.address import Address
     from scrapy_bloom.loops.novelty import Brought
@@ -37,7 +38,6 @@ CONTRADICTION = 0.5  # news of a page that was taken for a copy, from which on i
 PAIRS = 20_000  # URLs, with and without a part, whose last page is remembered; at most twice as many: some 25 MB
 PARTS, SECTIONS = 64, 64  # parts of a host that are learned, and sections that vote on each: some 400 kB a host
 HOSTS = 1_000  # hosts that are learned
-_is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
 
 
 class Votes:
@@ -162,7 +162,7 @@ class Aliases:
             alike = likeness(sketch, brought.sketch)
             is_contradiction &= alike is None or alike < ALIKE
             self._count(address, part, alike, brought.news)
-        for part in _parts(address) if is_contradiction else ():
+        for part in address.without_parts() if is_contradiction else ():
             votes, section = self._votes(address.host, part), self._section(address, part)
             if votes is not None and votes.ignores(section):
                 votes.contradict(section)
@@ -171,20 +171,29 @@ class Aliases:
     def _compared(self, address: Address, sketch: bytes) -> Iterator[tuple[str, bytes]]:
         """Remember *sketch*, and yield those of the last pages whose URLs differ in one part, with that part."""
         url = hash(address.key())
-        for part in ("", *_parts(address)):
-            short = address.without(part) if part else address
-            if short is None:
-                continue
-            key = hash(short.key())
-            before = self._pairs.get(key)
-            self._pairs.set(key, Pair(sketch, url, part))
-            if (
-                before is not None
-                and before.url != url
-                and (part or before.part)
-                and before.part in ("", part or before.part)
-            ):
-                yield part or before.part, before.sketch
+        for whole in dict.fromkeys((address, self._reduced(address)[0])):
+            for part, short in [("", whole), *whole.without_parts().items()]:
+                key = hash(short.key())
+                before = self._pairs.get(key)
+                self._pairs.set(key, Pair(sketch, url, part))
+                differs = before is not None and before.url != url and (part or before.part)
+                if before is not None and differs and before.part in ("", differs):
+                    yield differs, before.sketch
+
+    def _reduced(self, address: Address, *, is_cautious: bool = True) -> tuple[Address, int]:
+        """Return *address* without the parts that do not matter, and how many it had.
+
+        Unless *is_cautious*, parts that are only suspected are left out, too.
+        """
+        reduced, count = address, 0
+        suspected = self._suspected.get(address.host)
+        shorter = address.without_parts() if suspected else {}
+        for part in suspected or ():
+            is_dropped = not is_cautious or self._hosts[address.host][part].ignores(self._section(address, part))
+            while is_dropped and part in shorter:
+                reduced, count = shorter[part], count + 1
+                shorter = reduced.without_parts()
+        return reduced, count
 
     def _votes(self, host: str, part: str) -> Votes | None:
         """Return the votes on *part*; None if there are too many parts."""
@@ -210,6 +219,7 @@ class Aliases:
             return
         if part[0] in "?;":
             votes.is_plain |= any(name == part and not _has_token(value) for name, value in address.parameters)
+        votes.is_plain |= part[:2] in (FOLDERS, "/#") or "&" in part
         pair = votes.of(self._section(address, part))
         if alike is not None and (alike >= ALIKE or alike < OTHER):
             pair[alike < OTHER] += 1
@@ -238,13 +248,11 @@ class Aliases:
         if address.parameters:
             script = f"{address.host}/{_path(address)}"
             self._scripts.set(script, (self._scripts.get(script) or 0) + 1)
-        suspected = believed = address
-        for part in self._suspected.get(address.host, ()):
-            votes = self._hosts[address.host][part]
-            suspected = _without(suspected, part)
-            if votes.ignores(self._section(address, part)):
-                believed = _without(believed, part)
-        is_known = believed is not address and not self._add(_digest(believed.key()))
+        suspected, _ = self._reduced(address, is_cautious=False)
+        believed, count = self._reduced(address)
+        is_known = count > 0 and not self._add(_digest(believed.key()))
+        if count < 2 and self._suspected.get(address.host):  # of those with one such part, the first is no copy
+            is_known &= not self._add(_digest(f"{believed.key()} plain"))
         if suspected is not address:  # remembered before it is believed, so that a new belief knows its copies
             self._add(_digest(suspected.key()))
         self._add(_digest(address.key()))
@@ -289,28 +297,9 @@ class Aliases:
             self._suspect(host, part)
 
 
-def _parts(address: Address) -> Iterable[str]:
-    """Return the parts of *address* that may not matter."""
-    parts = dict.fromkeys(name for name, _ in address.parameters)
-    segments = address.segments
-    if len(segments) > 1:
-        if segments[0]:
-            parts[f"/0/{address.mask(0)}"] = None
-        for at in (-1, -2):
-            if len(segments) + at > 0 and _is_token(segments[at]):
-                parts[f"/{at}/{address.mask(at)}"] = None
-    return parts
-
-
-def _without(address: Address, part: str) -> Address:
-    while (short := address.without(part)) is not None:
-        address = short
-    return address
-
-
 def _has_token(parameter: str) -> bool:
     """Whether the value of *parameter*, ``name=value`` or ``(S(value))``, looks drawn."""
-    return bool(_is_token(parameter.partition("=")[2] or parameter.rpartition("(")[2].rstrip(")")))
+    return bool(is_token(parameter.partition("=")[2] or parameter.rpartition("(")[2].rstrip(")")))
 
 
 def _path(address: Address) -> str:

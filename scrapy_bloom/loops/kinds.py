@@ -10,8 +10,9 @@
         example.com/shop/*/N?colour&page^1    its lane of requests to which its own pages linked
 
 A ``:`` in a path separates like a ``/``. Sections, which are the first folders and names of a host, are kinds of their
-own if the page at which the host begins links to them. Other words count as ``*``, one of many, until SECTION URLs of
-the host, and one in SECTION, have contained them. So sections that are made up without end share the trust of one kind.
+own if the page at which the host begins links to them. Other words count as ``*``, one of many, until SECTION URLs,
+and one in SECTION of those in the same folder, have contained them. So sections that are made up without end share the
+trust of one kind.
 A kind is never merged into another one, so a request stays in its lane.
 """
 
@@ -207,13 +208,13 @@ class Host(Kind):
         """Return whether the last pages of this host brought nothing: as many as it had before, GIVE_UP at least."""
         return self.since >= GIVE_UP and self.since >= self.answers - self.since
 
-    def is_frequent(self, word: str) -> bool:
-        """Count a URL under *word*, and return whether there were SECTION of them lately, and 1 / SECTION of all."""
-        words = self.words
+    def is_frequent(self, word: str, kind: Kind) -> bool:
+        """Count a URL under *word* in *kind*, and return whether SECTION were lately, and 1 / SECTION of all there."""
+        words, word = self.words, f"{kind.key}{word}"
         words[word] = number = words.pop(word, 0) + 1
         if len(words) > WORDS:
             del words[next(iter(words))]
-        return number >= max(SECTION, self.pushed / SECTION)
+        return number >= max(SECTION, kind.pushed / SECTION)
 
     def like(self, kind: Kind) -> tuple[Evidence, ...]:
         """Return what is known of the URLs of this host that have a name or a parameter in common with *kind*."""
@@ -362,7 +363,7 @@ class Tree:
         """Return a new kind *name* below *kind*, or the kind that stands for many names there."""
         is_section, end = kind is host, _end(kind, name)
         if (is_far or not is_section) and end != "&" and _has_letter(name):
-            is_one_of_many = not host.is_frequent(name)
+            is_one_of_many = not host.is_frequent(name, kind)
         else:
             most = SECTIONS if name[-1:] == "/" and is_section else CHILDREN
             is_one_of_many = name[:1] not in ("", ";", " ") and len(kind.children) >= most

@@ -119,32 +119,33 @@ class Novelty:
         url, body, form = answer
         if form == "binary":
             return Brought(float(bool(body) and self._add(b"\2" + blake2b(body, digest_size=16).digest())))
+        kept: list[bytes] = []
         if form == "markup":
-            html = self._own_lines(body).translate(_LOWER)
+            all_lines = body[: 4 * READ].replace(b"><", b">\n<").split(b"\n")
+            kept = list(filterfalse(self._common.__contains__, all_lines))
+            html = b"\n".join(kept)[:READ].translate(_LOWER)
             text = _tags(b"\n", _inline(b" ", _unseen(b"\n", _links(_as_link, html))))
         else:
             html = body[: 4 * READ].translate(_LOWER)
             text = html.translate(_VALUES)
         lines = list(dict.fromkeys(filter(None, map(bytes.strip, text.split(b"\n")))))
         new = self._new_text(url, lines)
-        new_numbers, sketch = self._numbers(url, lines[:LINES])
+        if new or len(html) == READ:
+            self._count_lines(kept)
+        new_numbers, sketch = self._numbers(url, lines[:LINES], is_new=new > 0)
         has_medium = b"<" in html and self._has_new_medium(html)
         return Brought(1.0 if has_medium else min(1.0, (new + new_numbers) / ENOUGH), sketch)
 
-    def _own_lines(self, body: bytes) -> bytes:
-        """Return the beginning of *body* without the lines of markup that other pages have as they are."""
-        lines = body[: 4 * READ].replace(b"><", b">\n<").split(b"\n")
-        kept = list(filterfalse(self._common.__contains__, lines))
-        html = b"\n".join(kept)[:READ]
+    def _count_lines(self, lines: Sequence[bytes]) -> None:
+        """Count a page with *lines* of markup. Those that three pages have as they are, are not read any more."""
         met = self._met
-        for line in set(kept[:LINES]):
+        for line in set(lines[:LINES]):
             times = (met.get(hash(line)) or 0) + 1
             if times > 2 and len(line) > len(b"</tr>") and not _cell(line):  # rows of a table stay apart
                 if len(self._common) >= MOST // 5:
                     self._common.clear()
                 self._common.add(line)
             met.set(hash(line), times)
-        return html
 
     def _new_text(self, url: str, lines: Iterable[bytes]) -> int:
         """Return how many characters of new text are in *lines*; the rest does not matter if there are ENOUGH."""
@@ -193,8 +194,11 @@ class Novelty:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
-    def _numbers(self, url: str, lines: Sequence[bytes]) -> tuple[int, bytes]:
-        """Return how many characters the new numbers in *lines* have, and the sketch of the page."""
+    def _numbers(self, url: str, lines: Sequence[bytes], *, is_new: bool) -> tuple[int, bytes]:
+        """Return how many characters the new numbers in *lines* have, and the sketch of the page.
+
+        A page without new text does not make its lines common: it may be a copy, and show the lines of one page again.
+        """
         of_url = {number.lstrip(b"0") for number in _digits(url.encode())}
         telling = {line: _telling(line, of_url) for line in lines if _has_digit(line) and len(line) <= 4 * REMEMBERED}
         shown = {hash(line) for line in lines if line not in telling}
@@ -211,11 +215,11 @@ class Novelty:
             elif times and self._add(b"\5" + template + times):
                 new_times.append(len(times))
         new += sum(new_times) * (len(new_times) >= ENOUGH_TIMES)
-        return new, self._sketch(shown)
+        return new, self._sketch(shown, is_new=is_new)
 
-    def _sketch(self, shown: Iterable[int]) -> bytes:
+    def _sketch(self, shown: Iterable[int], *, is_new: bool) -> bytes:
         """Return the sketch of a page, given the hashes of its lines."""
-        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line))
+        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line, is_new=is_new))
         return array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
 
     def _is_layout(self, template: bytes, shape: str) -> bool:
@@ -227,11 +231,12 @@ class Novelty:
             self._shapes.set(key, shapes)
         return len(shapes) >= SHAPES
 
-    def _is_rare(self, line: int) -> bool:
-        """Count a page with the line whose hash is *line*, and return whether few pages had it."""
-        pages = (self._met.get(line + 1) or 0) + 1  # a line without markup has the same hash in _own_lines
-        self._met.set(line + 1, pages)
-        return pages < COMMON
+    def _is_rare(self, line: int, *, is_new: bool) -> bool:
+        """Return whether few pages had the line whose hash is *line*; count the page if *is_new*."""
+        pages = self._met.get(line + 1) or 0  # a line without markup has the same hash in _count_lines
+        if is_new:
+            self._met.set(line + 1, pages + 1)
+        return pages + is_new < COMMON
 
 
 def likeness(sketch: bytes, other: bytes) -> float | None:
@@ -269,7 +274,7 @@ def _telling(line: bytes, of_url: set[bytes]) -> tuple[bytes, bytes, bytes]:
 def _shape_of(url: str) -> str:
     """Return what pages are alike in: the script, or whether the last name is empty, digits, a word or a mixture."""
     path, mark, _ = url.partition("?")
-    leaf = path.rsplit("/", 1)[-1]
+    leaf = path.split("/", 3)[-1].rstrip("/").rpartition("/")[2]
     if mark and "." in leaf:
         return leaf
     return "" if not leaf else "N" if leaf.isdigit() else "word" if leaf.isalpha() else "mixed"

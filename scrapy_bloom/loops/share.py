@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import Aliases
-from scrapy_bloom.loops.kinds import COPIES, Node, Tree, readable
+from scrapy_bloom.loops.kinds import BEGIN, COPIES, Node, Tree, readable
 from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
@@ -184,7 +184,8 @@ class Share:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
-        if news and mark.source and links == 1:  # the list that alone leads to a page gets credit for its news
+        # The list that alone leads to a page gets credit for its news, while it is needed: few other such pages wait
+        if news and mark.source and links == 1 and sum(node.waiting for node in page_kinds[0].nodes) <= BEGIN:
             sources = [kind for kind in self._lane(mark.source).path() if kind not in noted]
             for evidence in _with_alike(sources).keys() - noted.keys():
                 evidence.credit()
