@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDERS = "/*"
 """The part of a URL that all its folders make."""
@@ -85,30 +88,32 @@ class Address(NamedTuple):
         A part is a parameter, ``?name`` or ``;name``, all of a query, ``?name&name``, the first folder, ``/0/mirror``,
         all folders, ``/*``, a token at the end, ``/-1/H``, or a number in the last name, ``/#2/topic-N-N``.
         """
-        segments, given = self.segments, self.parameters
-        query = {name[1:] for name, _ in given if name[0] == "?"}
-        shorter = {
-            name: self._replace(parameters=tuple(pair for pair in given if pair[0] != name)) for name, _ in given
-        }
+        given = self.parameters
+        kept = {name: tuple(pair for pair in given if pair[0] != name) for name, _ in given}
+        query = sorted({name[1:] for name in kept if name[0] == "?"})
         if len(query) > 1:
-            kept = tuple(pair for pair in given if pair[0][0] != "?")
-            shorter["?" + "&".join(sorted(query))] = self._replace(parameters=kept)
+            kept["?" + "&".join(query)] = tuple(pair for pair in given if pair[0][0] != "?")
+        shorter = {part: self._replace(parameters=parameters) for part, parameters in kept.items()}
+        return shorter | {part: self._replace(segments=segments) for part, segments in self._shorter_paths()}
+
+    def _shorter_paths(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each part of the path that may not matter, and the path without it."""
+        segments = self.segments
         leaf = segments[-1] if segments else ""
         numbers = [*_numbers_in(leaf)]
-        for at, number in enumerate(numbers) if 1 < len(numbers) < 5 else ():
-            name = leaf[: number.start()] + leaf[number.end() :]
-            shorter[f"/#{at}/{self.mask(-1)}"] = self._replace(segments=(*segments[:-1], name))
-        if len(segments) > 1:
-            if segments[0]:
-                shorter[f"/0/{self.mask(0)}"] = self._replace(segments=segments[1:])
-            for at in (-1, -2):
-                if len(segments) + at > 0 and is_token(segments[at]):
-                    kept_segments = segments[:at] + segments[len(segments) + at + 1 :]
-                    shorter[f"/{at}/{self.mask(at)}"] = self._replace(segments=kept_segments)
+        if 1 < len(numbers) < 5:
+            for at, number in enumerate(numbers):
+                yield f"/#{at}/{self.mask(-1)}", (*segments[:-1], leaf[: number.start()] + leaf[number.end() :])
+        if len(segments) < 2:
+            return
+        if segments[0]:
+            yield f"/0/{self.mask(0)}", segments[1:]
+        for at in range(-1, -min(len(segments), 3), -1):
+            if is_token(segments[at]):
+                yield f"/{at}/{self.mask(at)}", segments[:at] + segments[len(segments) + at + 1 :]
         named = [segment for segment in segments if segment]
         if len(named) > 1:
-            shorter[FOLDERS] = self._replace(segments=(named[-1],))
-        return shorter
+            yield FOLDERS, (named[-1],)
 
     def names(self) -> list[str]:
         """Return the names of the URL's kinds below the host, from the outside in."""

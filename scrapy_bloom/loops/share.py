@@ -174,7 +174,6 @@ class Share:
         """Learn what the page at *url* brought."""
         page_kinds = [*self._lane(mark.lane).path()]
         news, links = brought.news, self.links.of(mark.fingerprint)
-        touched = page_kinds
         if brought.is_page:
             self.aliases.learn(Address.of(url), brought, is_copy=COPIES in mark.lane)
             if page_kinds[0].host.count_answer(has_news=news > 0):
@@ -184,16 +183,22 @@ class Share:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
-        # The list that alone leads to a page gets credit for its news, while it is needed: few other such pages wait
-        if news and mark.source and links == 1 and sum(node.waiting for node in page_kinds[0].nodes) <= BEGIN:
-            sources = [kind for kind in self._lane(mark.source).path() if kind not in noted]
-            for evidence in _with_alike(sources).keys() - noted.keys():
-                evidence.credit()
-            touched = page_kinds + sources
-        for node in [node for kind in touched for node in kind.nodes]:
+        lists = [kind for kind in self._lists(mark, page_kinds[0], brought) if kind not in noted]
+        for evidence in _with_alike(lists).keys() - noted.keys():
+            evidence.credit()
+        for node in [node for kind in (*page_kinds, *lists) for node in kind.nodes]:
             cost = node.weigh()
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
+
+    def _lists(self, mark: Mark, lane: Kind, brought: Brought) -> list[Kind]:
+        """Return the kinds of the list that alone led to a page of *lane*. What the page *brought* is to their credit.
+
+        They get it while they are needed, as long as hardly any page of *lane* waits.
+        """
+        is_alone = brought.news and mark.source and self.links.of(mark.fingerprint) == 1
+        is_needed = is_alone and sum(node.waiting for node in lane.nodes) <= BEGIN
+        return [*self._lane(mark.source).path()] if is_needed else []
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
