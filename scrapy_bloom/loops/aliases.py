@@ -155,29 +155,40 @@ class Aliases:
     def learn(self, address: Address, brought: Brought, *, is_copy: bool = False) -> None:
         """Compare what the page at *address* brought with the last pages whose URLs differ from it in one part.
 
-        A page that was taken for a copy and brought something ends the belief in its parts at once, in its section.
+        A page that was taken for a copy, and brought something although a page that it copies was fetched, ends the
+        belief in its parts at once, in its section.
         """
-        is_contradiction = is_copy and brought.news >= CONTRADICTION
+        likes, host = [], address.host
+        ignored = [part for part in address.without_parts() if self._ignores(address, part)] if is_copy else []
         for part, sketch in self._compared(address, brought.sketch):
             alike = likeness(sketch, brought.sketch)
-            is_contradiction &= alike is None or alike < ALIKE
-            self._count(address, part, alike, brought.news)
-        for part in address.without_parts() if is_contradiction else ():
-            votes, section = self._votes(address.host, part), self._section(address, part)
-            if votes is not None and votes.ignores(section):
-                votes.contradict(section)
-                self._suspect(address.host, part)
+            if not part or part in ignored:
+                likes.append(alike or 0.0)
+            if part:
+                self._count(address, part, alike, brought.news)
+        if likes and max(likes) < ALIKE and brought.news >= CONTRADICTION:
+            for part in ignored:
+                self._hosts[host][part].contradict(self._section(address, part))
+                self._suspect(host, part)
+
+    def _ignores(self, address: Address, part: str) -> bool:
+        """Return whether *part* does not matter in the section of *address*."""
+        votes = self._hosts.get(address.host, {}).get(part)
+        return votes is not None and votes.ignores(self._section(address, part))
 
     def _compared(self, address: Address, sketch: bytes) -> Iterator[tuple[str, bytes]]:
-        """Remember *sketch*, and yield those of the last pages whose URLs differ in one part, with that part."""
+        """Remember *sketch*, and yield those of the last pages whose URLs differ in one part, with that part.
+
+        The part is "" if they differ in parts alone that are known not to matter.
+        """
         url = hash(address.key())
         for whole in dict.fromkeys((address, self._reduced(address)[0])):
             for part, short in [("", whole), *whole.without_parts().items()]:
                 key = hash(short.key())
                 before = self._pairs.get(key)
                 self._pairs.set(key, Pair(sketch, url, part))
-                differs = before is not None and before.url != url and (part or before.part)
-                if before is not None and differs and before.part in ("", differs):
+                differs = part or (before.part if before else "")
+                if before is not None and before.url != url and before.part in ("", differs):
                     yield differs, before.sketch
 
     def _reduced(self, address: Address, *, is_cautious: bool = True) -> tuple[Address, int]:
@@ -189,7 +200,7 @@ class Aliases:
         suspected = self._suspected.get(address.host)
         shorter = address.without_parts() if suspected else {}
         for part in suspected or ():
-            is_dropped = not is_cautious or self._hosts[address.host][part].ignores(self._section(address, part))
+            is_dropped = not is_cautious or self._ignores(address, part)
             while is_dropped and part in shorter:
                 reduced, count = shorter[part], count + 1
                 shorter = reduced.without_parts()

@@ -168,6 +168,7 @@ def test_a_copy_that_brings_something_ends_the_belief() -> None:
     for section in "ab":
         for n in range(20):
             learn(learned, *((f"/{section}/p?t={n}&sid={token(2 * n + k)}", (section, n)) for k in range(2)))
+    learn(learned, (f"/a/p?t=99&sid={token(499)}", "a page"))
     address = Address.of(f"{HOST}/a/p?t=99&sid={token(500)}")
     learned.learn(address, Brought(1, sketch("news")), is_copy=True)
     for section, is_copy in (("a", False), ("b", True)):
