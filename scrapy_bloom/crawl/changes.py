@@ -83,7 +83,7 @@ class Changes:
 
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
         self._database, self._cycle, self._count = database, cycle, count
-        job.begin_cycle(database, cycle)
+        job.note_cycle(database, cycle)
 
     def page(
         self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_resumed_start: bool

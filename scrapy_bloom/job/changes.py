@@ -190,7 +190,7 @@ _END = (
 )
 
 
-def begin_cycle(database: Database, number: int) -> None:
+def note_cycle(database: Database, number: int) -> None:
     """Note when cycle *number* began, unless that is noted."""
     run = database.writer.execute
     run("INSERT OR IGNORE INTO cycle VALUES (?, ?, NULL, 0, 0, 0, 0, 0, 0, 0, 0)", (number, time.time()))

@@ -284,13 +284,6 @@ class Database:
         self.writer.execute("COMMIT")
         self.state = state
 
-    def begin_cycle(self) -> None:
-        """Forget what belongs to the last cycle alone: figures of kinds and hosts, failed requests, the redo list."""
-        self.writer.executescript(
-            "BEGIN IMMEDIATE; DELETE FROM note WHERE topic IN ('kind', 'pages'); DELETE FROM failed; DELETE FROM redo; "
-            "COMMIT"
-        )
-
     def set_mark(self, key: str, note: bytes) -> None:
         """Put *note* on the state under *key*; b"" takes the note away."""
         batch = Batch(state=self.state)

@@ -41,6 +41,8 @@ def stopped_job(
 def begin_cycle(jobdir: Path, spider: str) -> None:
     """Empty the filter of a job of *spider* that has ended, so that the next run looks at each page again.
 
+    Figures of kinds and hosts, and failed requests, belong to the last cycle alone, and are deleted, too.
+
     Raises:
         BloomError: The job is in use, or damaged.
 
@@ -54,7 +56,10 @@ def begin_cycle(jobdir: Path, spider: str) -> None:
         for path in (*sorted(directory.glob("layer-*.bloom")), directory / FORGOTTEN_NAME):
             path.unlink(missing_ok=True)
         shutil.rmtree(directory / "novelty", ignore_errors=True)
-        database.begin_cycle()
+        database.writer.executescript(
+            "BEGIN IMMEDIATE; DELETE FROM note WHERE topic IN ('kind', 'pages'); DELETE FROM failed; DELETE FROM redo; "
+            "COMMIT"
+        )
 
 
 def requeue(database: Database, host: str | None) -> int:

@@ -49,12 +49,6 @@ class Problems:
     """The pending requests, notes, and whether they belong to the filter: :func:`fix_job` saves what is whole."""
 
 
-def verify_job(jobdir: str | os.PathLike[str]) -> list[str]:
-    """Return everything that :func:`problems_of` the job in *jobdir* returns; an empty list if all is well."""
-    problems = problems_of(jobdir)
-    return [*problems.of_filter, *problems.of_database]
-
-
 def problems_of(jobdir: str | os.PathLike[str]) -> Problems:
     """Return what is wrong with the job in *jobdir*. Changes nothing.
 

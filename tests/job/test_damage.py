@@ -16,8 +16,8 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.job.verify import fix_job, verify_job
-from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip
+from scrapy_bloom.job.verify import fix_job
+from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip, verify_job
 from tests.support.engine import RAM, Engine, opened
 
 if TYPE_CHECKING:

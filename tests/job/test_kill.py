@@ -18,7 +18,7 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.job.verify import verify_job
+from tests.support.damage import verify_job
 from tests.support.feeds import FeedRun
 
 if TYPE_CHECKING:

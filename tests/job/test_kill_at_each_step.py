@@ -19,8 +19,8 @@ from scrapy_bloom.frontier.order import LaneKey, Order
 from scrapy_bloom.frontier.page import Pending
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job.store import JobStore, open_files
-from scrapy_bloom.job.verify import verify_job
 from scrapy_bloom.settings import BloomSettings
+from tests.support.damage import verify_job
 
 if TYPE_CHECKING:
     from pathlib import Path

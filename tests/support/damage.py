@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.records import Batch, FeedLength, FeedState
+from scrapy_bloom.job.verify import problems_of
 from tests.support.engine import Engine, snapshot
 
 if TYPE_CHECKING:
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOSTS = 5
+
 REFUSED, SHOWN_AGAIN, WHOLE = "refused", "shown again", "whole"
+
+
+def verify_job(jobdir: str | Path) -> list[str]:
+    """Return all problems of the job in *jobdir*."""
+    problems = problems_of(jobdir)
+    return [*problems.of_filter, *problems.of_database]
 
 
 @dataclass(frozen=True)
