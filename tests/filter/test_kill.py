@@ -66,7 +66,7 @@ def test_a_layer_without_room_lives_in_memory(tmp_path: Path, caplog: pytest.Log
     """A full disk does not stop the crawl: one ERROR says so, all is known until the end, and nothing past the last
     file counts as synced. That layer and later ones are lost in the end; what was before them is known to the next
     process."""
-    total, on_disk = 100_000, 0
+    total, on_disk = 70_000, 0
     with full_disk(), open_filter(tmp_path, 20_000, 1e-3) as chain:
         for number in range(total):
             chain.add(fingerprint(number))

@@ -19,9 +19,9 @@ SAMPLE_BITS = 1 << 23
 
 @pytest.fixture(scope="module", params=["sampled", "counted"])
 def layer(request: pytest.FixtureRequest) -> Layer:
-    """A layer at capacity, three times as large as the sample of its fill; or one at half its capacity, and smaller."""
-    made = designed_layer(800_000 if request.param == "sampled" else 60_000, 2e-7, 22)
-    fill(made, hash_fingerprints(800_000 if request.param == "sampled" else 30_000, 1))
+    """A layer at capacity, half as large again as the sample of its fill; or one at half its capacity, and smaller."""
+    made = designed_layer(400_000 if request.param == "sampled" else 60_000, 2e-7, 22)
+    fill(made, hash_fingerprints(400_000 if request.param == "sampled" else 30_000, 1))
     return made
 
 

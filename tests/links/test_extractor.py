@@ -41,7 +41,7 @@ def fingerprint_of(url: str) -> bytes | None:
         return None
 
 
-@hypothesis_settings(max_examples=30, deadline=None)
+@hypothesis_settings(max_examples=20, deadline=None)
 @given(ARGUMENTS, sites(), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 9)), st.sampled_from([3, 200_000]))
 def test_the_links_are_those_of_scrapy_without_the_seen_ones(
     arguments: dict[str, Any], pages: list[Any], recorded: set[int], forgotten: set[int], most_known: int
