@@ -18,7 +18,8 @@ from scrapy_bloom.components.fleet_settings import address_of
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.fleet.own_server import OwnServer, server_executable
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, Server, key_of
+from scrapy_bloom.fleet.server import DEFAULT_URL, FAILURES, Server, key_of
+from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 # A worker that dies so many times in a row within so many seconds of its start ends the crawl.
 SHORT_SECONDS, MOST_SHORT_LIVES = 15.0, 3
 
+_SOFT_STOPS = 2  # Ctrl-C, so many times: the next one kills the workers
 _LOOK_SECONDS, _COLLECT_SECONDS = 0.1, 1.0
 END_SECONDS = 30.0
 """How long the end of the crawl waits for a server that still has items."""
@@ -121,8 +123,8 @@ class LocalFleet:
         order["settings"] |= {"BLOOM_REDIS_URL": url} if url else {}
         name = sha1(f"{socket.gethostname()} {directory}".encode(), usedforsecurity=False).hexdigest()[:8]
         order["items"] = name if path else ""
-        queue = Queue(Server(**address_of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
-        self._items = FleetItems(directory, queue, path, overwrite=bool(options.overwrite)) if path else None
+        self._queue = Queue(Server(**address_of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
+        self._items = FleetItems(directory, self._queue, path, overwrite=bool(options.overwrite)) if path else None
         self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
 
     def want_stop(self, *_: object) -> None:
@@ -184,7 +186,7 @@ class LocalFleet:
         while self._said < self._stops:
             self._said += 1
             for worker in self._workers:
-                worker.kill() if self._said > 2 else worker.send(b"stop\n")
+                worker.kill() if self._said > _SOFT_STOPS else worker.send(b"stop\n")
 
     def _problem_of_workers(self) -> str:
         """Return what is wrong with how the workers have ended; "": nothing."""
@@ -205,6 +207,10 @@ class LocalFleet:
         """End workers and server."""
         for worker in self._workers:
             worker.close()
+        if self._said > _SOFT_STOPS:
+            with suppress(UnusableError, *FAILURES):  # then the next crawl takes the workers for crashed
+                queue = SharedQueue(self._queue.server, self._queue.prefix)
+                queue.end_lives(f"{socket.gethostname()}:{self.directory}/")
         if self._server is not None:
             self._server.stop()
 

@@ -131,6 +131,15 @@ class SharedQueue:
                 requeued += int(script(keys=[key], args=[chain, name, flat]))
         return requeued
 
+    def end_lives(self, names: str) -> None:
+        """Give back what workers whose names begin with *names* have in hand: they were killed on purpose."""
+        script = self._server.script("head", "leave")
+        for key in self._keys:
+            chain = self._client.hget(key, "chain")
+            for name, token in self._client.hgetall(f"{key}:names").items():
+                if name.decode().startswith(names):
+                    script(keys=[key], args=[chain, token, -1])
+
     def forget(self, fingerprints: Iterable[bytes]) -> None:
         """Take *fingerprints* back on the server. A running worker that knows one of them still drops its links."""
         for fingerprint in fingerprints:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.fleet.commands import Command
 from tests.fleet.servers import wait_until
 from tests.fleet.site import QUIET, Site
+
+if TYPE_CHECKING:
+    from tests.fleet.servers import RedisServer
 
 SPIDER = """
 import asyncio
@@ -141,6 +146,23 @@ def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path) -> None:
         assert summary["outcome"].startswith("failed: 2 items")
         assert summary["items_in_file"] == 2 * site.count - 2
         assert not site.missing()
+
+
+@pytest.mark.slow
+def test_ctrl_c_three_times_is_no_crash(project: Path, server: RedisServer) -> None:
+    """It kills a worker that hangs in a callback. What the worker had in hand is pending again, and not suspected."""
+    hanging = SPIDER.replace("        await", "        import time; time.sleep(1000)\n        await")
+    (project / "shop" / "spiders.py").write_text(hanging)
+    with Site(pages=5) as site, server.client() as client:
+        crawl = Crawl(project, site, "-s", f"BLOOM_REDIS_URL={server.url}")
+        crawl.wait_for(1)
+        with suppress(FileNotFoundError):  # it has ended
+            while crawl.children(servers=False):
+                crawl.signal(signal.SIGINT)
+                time.sleep(0.5)  # signals that come at once count as one
+        assert crawl.summary()["code"] == 3
+        assert not client.exists("{bloom:site:0}:suspects", "{bloom:site:0}:workers")
+        assert len(client.keys("{bloom:site:0}:lane:*")) == 1
 
 
 @pytest.mark.slow
