@@ -41,9 +41,8 @@ def run(options: argparse.Namespace) -> int:
     began = {cycle["number"]: cycle["began"] for cycle in cycles}
     name = options.change.name.lower()
     with closing(Database(files_of(options.directory)[1], read_only=True)) as database:
-        for item in reported_items(database, cycles[0]["number"], options.change):
-            row = {"change": name, "url": item.url, "key": item.label, "last_seen": began.get(item.cycle)}
-            write([json.dumps(row)])
+        for url, label, cycle in reported_items(database, cycles[0]["number"], options.change):
+            write([json.dumps({"change": name, "url": url, "key": label, "last_seen": began.get(cycle)})])
     return OK
 
 

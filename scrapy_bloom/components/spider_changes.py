@@ -276,5 +276,5 @@ class SpiderChanges(NoChanges):
         cycle = self.core.end()
         for name in ("new", "changed", "same", "gone", "unknown", "not_modified"):
             self._stats.set_value(f"bloom/changes/{name}", getattr(cycle, name))
-        for item in self.core.gone():
-            self._crawler.signals.send_catch_log(item_gone, url=item.url, label=item.label)
+        for url, label in self.core.gone():
+            self._crawler.signals.send_catch_log(item_gone, url=url, label=label)

@@ -155,6 +155,6 @@ class Changes:
             )
         return job.end_cycle(self._database, self._cycle)
 
-    def gone(self) -> Iterator[job.ReportedItem]:
-        """Yield the items that are gone in this cycle."""
-        return job.reported_items(self._database, self._cycle, Change.GONE)
+    def gone(self) -> Iterator[tuple[str | None, str]]:
+        """Yield the URL of the page and the label of each item that is gone in this cycle."""
+        return (item[:2] for item in job.reported_items(self._database, self._cycle, Change.GONE))

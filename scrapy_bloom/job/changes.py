@@ -235,21 +235,14 @@ def last_cycles(database: Database) -> list[Cycle]:
     return [*cycles[:-1], figures_of(database, cycles[-1].number)] if cycles and cycles[-1].ended is None else cycles
 
 
-class ReportedItem(NamedTuple):
-    """An item that was reported as new, changed or gone."""
+def reported_items(database: Database, number: int, change: Change) -> Iterator[tuple[str | None, str, int]]:
+    """Yield the items that were reported as *change* in cycle *number*, in constant memory.
 
-    url: str | None
-    """Of its page; None: the request of the page cannot be read."""
-    label: str
-    cycle: int
-    """The last cycle in which a page gave it."""
-
-
-def reported_items(database: Database, number: int, change: Change) -> Iterator[ReportedItem]:
-    """Yield the items that were reported as *change* in cycle *number*, in constant memory."""
+    Each has the URL of its page, None if that cannot be read; its label; and the last cycle in which the page gave it.
+    """
     query = "SELECT request, label, item.cycle FROM item LEFT JOIN page ON page.id = item.page WHERE change = ?"
     for request, label, cycle in database.reader.execute(query, (4 * number + change,)):
-        yield ReportedItem(url_of(request), label, cycle)
+        yield url_of(request), label, cycle
 
 
 def url_of(request: bytes) -> str | None:
