@@ -154,11 +154,16 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(
     assert ("written to by others" in caplog.text) == (written == "others only")
 
 
-def test_an_append_that_a_kill_came_behind_is_not_repeated(ram: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All bytes are in the file, and nothing says so yet."""
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_an_append_that_a_kill_came_behind_is_not_repeated(
+    is_noted: bool, ram: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bytes are in the file. If it is noted that they are, they do not come again when somebody takes them away."""
     note = AppendLog.note
 
     def kill(log: AppendLog, feed: FeedLength, *, is_done: bool) -> None:
+        if is_noted:
+            note(log, feed, is_done=is_done)
         if is_done:
             shutil.copytree(ram / "run", ram / "killed", dirs_exist_ok=True)
         note(log, feed, is_done=is_done)
@@ -170,8 +175,10 @@ def test_an_append_that_a_kill_came_behind_is_not_repeated(ram: Path, monkeypatc
         run.commit()
     run.end()
     monkeypatch.undo()
+    if is_noted:
+        (ram / "killed" / "items.jl").write_text('{"n": 0}\n')
     run = FeedRun(ram / "killed", FEED).end()
-    assert run.items() == numbered(0, 1)
+    assert run.items() == numbered(0, 1)[: 2 - is_noted]
 
 
 def test_a_line_that_somebody_cut_is_ended_once(ram: Path) -> None:

@@ -67,6 +67,7 @@ def crawl(directory: Path) -> list[int]:
         if (request := in_progress.pop(0)) is not None:
             page = int(request.url.rpartition("/")[2])
             fetched.append(page)
+            assert len(fetched) <= 2 * PAGES, "pages come again and again"
             engine.spider.state.setdefault("pages", []).append(page)
             with engine.within(request):
                 for item in range((page * 5 + 3) % 4):
