@@ -188,18 +188,6 @@ def test_an_unfiltered_request_of_a_page_is_none_of_the_list(tmp_path: Path) -> 
         assert engine.push(*map(start_request, LIST)) == [False, True, True, True]
 
 
-class Lock:
-    def __reduce__(self) -> Any:
-        raise RuntimeError("to be shared by inheritance only")
-
-
-def test_whatever_an_object_in_meta_raises_its_request_is_queued(tmp_path: Path) -> None:
-    """As those of multiprocessing do when they are pickled: it is a request that cannot be serialized."""
-    with opened(tmp_path) as engine:
-        assert engine.push(ONE.replace(meta={"lock": Lock()})) == [True]
-        assert engine.drain() == [ONE.url]
-
-
 # -- our filter under Scrapy's scheduler -------------------------------------------------------------------------------
 
 
@@ -243,29 +231,21 @@ def test_scrapys_own_pair_is_kept_from_a_job_of_ours(tmp_path: Path) -> None:
         pass
 
 
-def test_under_scrapys_scheduler_a_fingerprint_is_in_the_files_at_once(tmp_path: Path, tmp_path_factory: Any) -> None:
-    """Its own queue may hold the request; the next run says what a kill has cost."""
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_under_scrapys_scheduler_a_fingerprint_is_in_the_files_at_once(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture, is_killed: bool
+) -> None:
+    """Its own queue may hold the request. What was pending at a kill is lost: Scrapy says nothing of it, a WARNING of
+    ours does. After a clean stop there is nothing to say.
+    """
     copy = tmp_path_factory.mktemp("copies") / "copy"
     with opened(tmp_path, UNDER_SCRAPYS) as engine:
         assert engine.push(ONE, ONE) == [True, False]
         snapshot(tmp_path, copy)
-        engine.drain()
-    with opened(copy, UNDER_SCRAPYS) as engine:
-        assert engine.push(ONE) == [False]
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_under_scrapys_scheduler_an_unclean_stop_is_warned_of(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture, is_killed: bool
-) -> None:
-    """Scrapy says nothing; what was pending at a kill is lost. After a clean stop there is nothing to say."""
-    copy = tmp_path_factory.mktemp("copies") / "copy"
-    with opened(tmp_path, UNDER_SCRAPYS) as engine:
-        engine.push(ONE)
-        snapshot(tmp_path, copy)
     caplog.clear()
-    with opened(copy if is_killed else tmp_path, UNDER_SCRAPYS):
+    with opened(copy if is_killed else tmp_path, UNDER_SCRAPYS) as engine:
         assert [("did not stop cleanly" in line) for line in warnings_of(caplog)] == [True] * is_killed
+        assert engine.push(ONE) == [False]
 
 
 # -- our scheduler over other filters ----------------------------------------------------------------------------------

@@ -48,6 +48,13 @@ class Forgetful:
         return Forgetful, ()
 
 
+class Lock:
+    """Raises when it is pickled, as those of multiprocessing do."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("to be shared by inheritance only")
+
+
 class Slotted:
     __slots__ = ("value",)
 
@@ -88,6 +95,7 @@ class Section(PlainSpider):
 
 IN_MEMORY: dict[str, Callable[[Spider], Request]] = {
     "cannot be unpickled": lambda _: Request(URL, meta={"error": ApiError(1, "x")}),
+    "raises anything": lambda _: Request(URL, meta={"lock": Lock()}),
     "delegates": lambda _: Request(URL, cb_kwargs={"item": Delegating({})}),
     "unpickles as another": lambda _: Request(URL, meta={"deep": [Nested(Forgetful(3))]}),
     "has an __init__ of its own": lambda _: PageRequest("http://a.example", 1),

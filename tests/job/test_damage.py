@@ -153,23 +153,6 @@ def test_a_lost_part_of_the_database_is_refused(lost: str, jobs: list[Job]) -> N
     assert saves_what_is_whole(job, is_older=True) == "nothing saved"
 
 
-def knows_what_is_pending(job: Job) -> bool:
-    """Return whether links to what is pending in *job* are duplicates before any of it comes."""
-    with opened(job.copy("other").directory) as engine:
-        return not any(engine.push(*map(Request, job.pending)))
-
-
-@pytest.mark.parametrize("which", [MOMENTS - 1, -1])
-def test_a_lost_filter_is_shown_what_is_pending(which: int, jobs: list[Job]) -> None:
-    """Every pending page comes once, and links to it are duplicates again; what was done may be fetched again."""
-    job = jobs[which].copy("tried")
-    job.layer.unlink()
-    assert knows_what_is_pending(job)
-    outcome, came = crawl(job)
-    assert outcome == WHOLE
-    assert Counter(came) == Counter(job.pending)
-
-
 @pytest.mark.parametrize("moment", range(MOMENTS - 1))
 def test_an_older_copy_of_the_database_is_refused(moment: int, jobs: list[Job]) -> None:
     """Pages between would count as seen and never come; fixed, it goes on without them."""
@@ -187,12 +170,18 @@ def test_an_older_copy_of_the_database_is_refused(moment: int, jobs: list[Job]) 
     assert Counter(came) == Counter(jobs[moment].pending)
 
 
-@pytest.mark.parametrize("moment", range(MOMENTS - 1))
-def test_an_older_copy_of_the_filter_is_shown_what_is_pending(moment: int, jobs: list[Job]) -> None:
-    """No pending page is lost, and none comes twice."""
-    job = jobs[-1].copy("tried")
-    shutil.copy(jobs[moment].layer, job.layer)
-    assert knows_what_is_pending(job)
+@pytest.mark.parametrize("older", [None, *range(MOMENTS - 1)], ids=["lost", "first", "second"])
+@pytest.mark.parametrize("which", [MOMENTS - 1, -1], ids=["killed", "stopped"])
+def test_a_filter_that_is_lost_or_older_is_shown_what_is_pending(
+    which: int, older: int | None, jobs: list[Job]
+) -> None:
+    """Every pending page comes once, and links to it are duplicates again; what was done may be fetched again."""
+    job = jobs[which].copy("tried")
+    job.layer.unlink()
+    if older is not None:
+        shutil.copy(jobs[older].layer, job.layer)
+    with opened(job.copy("other").directory) as engine:
+        assert not any(engine.push(*map(Request, job.pending)))
     outcome, came = crawl(job)
     assert outcome == WHOLE
     assert Counter(came) == Counter(job.pending)

@@ -18,7 +18,7 @@ from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, start
 from tests.support.engine import Engine, opened, wait_for_job
-from tests.support.feeds import FeedRun
+from tests.support.feeds import LINES, FeedRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 resource = pytest.importorskip("resource", reason="no RLIMIT_FSIZE and no fork() on Windows")
 
-LINES: dict[str, Any] = {"format": "jsonlines"}
 FEEDS = {"items.jl": LINES, "items.csv": {"format": "csv"}, "batch-%(batch_id)d.jl": {**LINES, "batch_item_count": 7}}
 URLS = [f"http://site.test/{number}" for number in range(60)]
 

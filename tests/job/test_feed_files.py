@@ -6,7 +6,7 @@ import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,18 +16,12 @@ from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
 from scrapy_bloom.job.verify import fix_job
-from tests.support.feeds import FeedRun
+from tests.support.feeds import FEED, LINES, FeedRun, numbered
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LINES: dict[str, Any] = {"format": "jsonlines"}
-FEED = {"items.jl": LINES}
 HOW = ("kill", "stop")
-
-
-def numbered(*numbers: int) -> list[dict[str, int]]:
-    return [{"n": number} for number in numbers]
 
 
 def interrupt(run: FeedRun, how: str) -> None:

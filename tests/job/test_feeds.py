@@ -18,17 +18,10 @@ from scrapy.extensions.postprocessing import GzipPlugin
 from scrapy_bloom.job import open_pages
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, crawl, start
-from tests.support.feeds import FeedRun
+from tests.support.feeds import FEED, LINES, FeedRun, numbered
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-LINES: dict[str, Any] = {"format": "jsonlines"}
-FEED = {"items.jl": LINES}
-
-
-def numbered(*numbers: int) -> list[dict[str, int]]:
-    return [{"n": number} for number in numbers]
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 OURS, SCRAPYS = "scrapy_bloom.components.feeds.FeedExporter", "scrapy.extensions.feedexport.FeedExporter"
+LINES: dict[str, Any] = {"format": "jsonlines"}
+FEED = {"items.jl": LINES}
 _numbers = itertools.count()
+
+
+def numbered(*numbers: int) -> list[dict[str, int]]:
+    return [{"n": number} for number in numbers]
 
 
 class FeedRun:
