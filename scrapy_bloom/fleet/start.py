@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class StartLease:
-    """What *client* has heard of the lease of start(), and the page that the output of start() belongs to."""
+    """The lease of start() that *client* has, and the page that the output of start() belongs to."""
 
     def __init__(self, client: LeaseClient) -> None:
         self._client = client
-        self._used: set[Ticket] = set()  # leases under which start() was run
+        self._used: Ticket | None = None  # the last lease under which start() was run
         self._since = 0.0
         self.page: Page | None = None
         """None: start() does not run here."""
@@ -25,11 +25,11 @@ class StartLease:
     @property
     def is_granted(self) -> bool:
         """Whether this worker has a lease of start() under which it has not run start() yet."""
-        return self.page is None and self._client.start_ticket not in {None, *self._used}
+        return self.page is None and self._client.start_ticket not in {None, self._used}
 
     def begin(self) -> Page:
         """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended."""
-        self._used.add(self._ticket())
+        self._used = self._client.start_ticket
         # What it leads to is acknowledged without it: start() may run for as long as the crawl.
         self.page = Page("", result=ANSWERED, is_split=True)
         self._since = time.monotonic()
@@ -43,16 +43,11 @@ class StartLease:
         return self.page
 
     def end(self) -> Ticket:
-        """Return what to acknowledge: the lease, perhaps of a later life than the one in which start() began."""
-        self.page = None
-        self._used.add(self._ticket())
-        return self._ticket()
+        """Return the lease to acknowledge. It may be of a later life than the one in which start() began."""
+        self.page, self._used = None, self._client.start_ticket
+        assert self._used is not None  # noqa: S101 - is_granted was true
+        return self._used
 
     def decline(self) -> None:
-        """Leave start() to others from now on."""
+        """Leave start() to other workers from now on."""
         self._client.decline_start()
-
-    def _ticket(self) -> Ticket:
-        ticket = self._client.start_ticket
-        assert ticket is not None  # noqa: S101 - is_granted was true
-        return ticket

@@ -152,9 +152,8 @@ def test_a_server_that_is_away_is_said_once(mortal: RedisServer, join: Join) -> 
     assert client.counts["away"] == 1
 
 
-def test_lost_answers_lose_no_request(join: Join, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_answers_lose_no_request(join: Join, server: RedisServer) -> None:
     """Answers that are lost on the way back, again and again, lose no page and hand out none twice."""
-    monkeypatch.setattr("scrapy_bloom.fleet.lease.AWAY_SECONDS", 0.05)
     with LosingProxy(server.port) as proxy:
         client = join(proxy.url)
         seen: list[bytes] = []
