@@ -544,7 +544,10 @@ def test_items_without_a_key_are_named_by_their_place(tmp_path: Path, site: Site
     assert (stats["bloom/changes/not_compared"], stats["item_scraped_count"], stats["bloom/changes/gone"]) == (1, 1, 2)
 
 
-@pytest.mark.parametrize("how", ["stopped", "exported", "repaired", "killed at its end"])
+@pytest.mark.parametrize(
+    "how",
+    ["stopped", "killed at its end", *(pytest.param(how, marks=pytest.mark.slow) for how in ("exported", "repaired"))],
+)
 def test_a_cycle_that_was_interrupted_goes_on(
     tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
