@@ -85,20 +85,21 @@ class FleetItems:
             self._write(fresh, read)
         return any(read.values())
 
-    def collect_all(self) -> str:
-        """Move everything into the file; return "", or the reason why that failed."""
+    def collect_all(self, *, is_last: bool = False, is_finished: bool = False) -> str:
+        """Move everything into the file; return "", or the reason why that failed.
+
+        *is_last*: note that what others write to the file from now on stays, and whether the crawl *is_finished*.
+        """
         try:
             while self.collect():
                 pass
+            if is_last:
+                self._write([], self._read, is_closed=True, is_finished=is_finished)
         except FAILURES as error:
             return f"{self._queue.server.where}: {error}"
         except UnusableError as error:
             return str(error)
         return ""
-
-    def close(self, *, is_finished: bool) -> None:
-        """Note that what others write to the file from now on stays. Raises UnusableError."""
-        self._write([], self._read, is_closed=True, is_finished=is_finished)
 
     def _write(self, items: list[bytes], read: dict[str, list[str]], **ends: bool) -> None:
         """Append *items* to the file, and note that; or leave the file as it was, and raise UnusableError."""

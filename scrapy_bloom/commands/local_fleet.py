@@ -151,8 +151,11 @@ class LocalFleet:
                 next_collection, deadline = 0.0, time.monotonic() + END_SECONDS
             if time.monotonic() > next_collection:
                 next_collection = time.monotonic() + _COLLECT_SECONDS
-                earlier, reason = reason, self._collect(is_last=have_ended)
+                earlier, is_finished = reason, self.outcome == "finished"
+                if self._items is not None:
+                    reason = self._items.collect_all(is_last=have_ended, is_finished=is_finished)
                 if have_ended and not reason:
+                    self.keeps_items = False
                     return
                 if reason and not earlier:
                     logger.warning("Items wait on the server, at the end for up to %d s. %s", END_SECONDS, reason)
@@ -163,19 +166,6 @@ class LocalFleet:
             f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command "
             f"again with -s JOBDIR={self.directory.parent}, and they are added"
         )
-
-    def _collect(self, *, is_last: bool) -> str:
-        """Move the items that the server has into the file; return "", or the reason why that failed."""
-        if self._items is None:
-            return ""
-        reason = self._items.collect_all()
-        if is_last and not reason:
-            try:
-                self._items.close(is_finished=self.outcome == "finished")
-            except UnusableError as error:
-                return str(error)
-            self.keeps_items = False
-        return reason
 
     def _look_after_workers(self) -> None:
         for worker in self._workers:

@@ -99,8 +99,7 @@ def test_the_file_is_the_same_after_a_kill_at_every_write(
             items.collect()
         is_killed = False
     items = items_of(tmp_path, queue)
-    assert not items.collect_all()
-    items.close(is_finished=True)
+    assert not items.collect_all(is_last=True, is_finished=True)
     assert lines(tmp_path) == list("012345")
     assert items.count == 6
 
