@@ -3,9 +3,9 @@
 Session ids, print views, mirrors and sort orders show a page again. The parts of a URL are those of
 :meth:`Address.without_parts`: a parameter, all parameters, the first folder, all folders, and the like. A page is
 compared with the last one whose URL is the same without a part, also after the parts that are known not to matter were
-dropped. Pages that show the same speak for the part, others against it.
-Each section of a site, which is a first folder or a script, has its own votes. So a section with random content does
-not hide what the others show. A part that is believed on the host does not matter in the sections that agree.
+dropped. Pages that show the same speak for the part, others against it. Each section of a site, which is a first folder
+or a script, has its own votes. So a section with random content does not hide what the others show. A part that is
+believed on the host does not matter in the sections that agree.
 
 A URL that is like one asked for before but for parts that do not matter is a *copy*. It is fetched after all others,
 and never dropped: a wrong belief costs nothing but order.
@@ -47,7 +47,7 @@ class Votes:
 
     def __init__(self) -> None:
         self.by_section: dict[str, list[int]] = {}
-        """Of each section in which a page with the part brought something, although no pair was compared."""
+        """How many pairs showed the same, and how many did not. Both are 0 if no pair could be compared."""
         self.is_plain = False
         """Whether a value looked like a word, a date or a number."""
         self.is_changed = True
@@ -114,9 +114,14 @@ class Alias(NamedTuple):
     def describe(self) -> str:
         """Return the part as people call it."""
         index, _, text = self.part[1:].partition("/")
+        if self.part == FOLDERS:
+            return "the folders before the last name"
+        if index[:1] == "#":
+            return f"number {int(index[1:]) + 1} in names like {text}"
         if self.part[0] == "/":
             return f"the first folder /{text}/" if index == "0" else f"the {text} at the end of the path"
-        return f"the parameter {self.part[1:]}" if len(self.part) > 1 else "the session id in the path"
+        names = self.part[1:].replace("&", " with ")
+        return f"the parameter {names}" if names else "the session id in the path"
 
     def rule(self) -> str:
         """Return the URL rule that drops the part. Returns "" if there is none, or if a section contradicts it."""

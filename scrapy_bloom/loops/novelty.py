@@ -58,7 +58,7 @@ _unseen = re.compile(
     rb"|<title[^>]*>.*?</title>|<option.*?(?=<)",
     re.DOTALL,
 ).sub
-_links = re.compile(rb"<a\s[^>]*>(.*?)</a>", re.DOTALL).sub
+_links = re.compile(rb"<a\s[^>]*>(.{0,2000}?)</a>", re.DOTALL).sub
 _tags = re.compile(rb"<[^>]*>").sub
 _inline = re.compile(
     rb"\s*</?t[dh](?:\s[^>]*)?>\s*|</?(?:b|em|i|strong|code|span|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.loops import crawl, merged
 from benchmarks.sites.programs import GROUPS
-from benchmarks.sites.records import Learning, Library
+from benchmarks.sites.records import Library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +35,6 @@ def lost(site: Any, *, fifo: bool) -> dict[str, set[str]]:
 def test_suggested_rules_merge_no_pages(make: Callable[[], Any], fifo: bool) -> None:
     """Each rule is applied to all URLs of the site: no two pages get one URL."""
     assert lost(make(), fifo=fifo) == {}
-
-
-@pytest.mark.parametrize("program", [Library, Learning])
-def test_a_key_that_records_share_with_forms_is_not_dropped(program: type[Library | Learning]) -> None:
-    """Forms that look the same under each key outnumber the records with that key."""
-    assert lost(program(1, scale=0.4), fifo=True) == {}
 
 
 def test_merged_pages_are_found() -> None:

@@ -64,20 +64,21 @@ def test_session_ids_are_learned(form: str, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("forms", "part"),
+    ("forms", "part", "told"),
     [
-        (("/products/x{n}x", "/collections/c{k}/products/x{n}x"), "/*"),
-        (("/p/x{n}x", "/p/x{n}x?list=search&position={k}"), "?list&position"),
-        (("/thread-{n}-1-{k}.html",), "/#2/thread-N-N-N.html"),
+        (("/products/x{n}x", "/collections/c{k}/products/x{n}x"), "/*", "the folders"),
+        (("/p/x{n}x", "/p/x{n}x?list=search&position={k}"), "?list&position", "parameter list with position"),
+        (("/thread-{n}-1-{k}.html",), "/#2/thread-N-N-N.html", "number 3 in"),
     ],
 )
-def test_other_ways_to_a_page_are_learned(forms: tuple[str, ...], part: str) -> None:
+def test_other_ways_to_a_page_are_learned(forms: tuple[str, ...], part: str, told: str) -> None:
     """Folders that show where one came from, parameters that come together, and one of several numbers in a name."""
     learned = aliases()
     for n in range(20):
         for k in range(3):
             learn(learned, (forms[k % len(forms)].format(n=n, k=k), n))
-    assert part in believed(learned)
+    (alias,) = (alias for alias in learned.believed() if alias.part == part)
+    assert told in alias.describe()
     asked = [Address.of(HOST + forms[-1].format(n=99, k=k)) for k in (100, 101, 102)]
     assert learned.is_copy(asked[0]) is False
     assert learned.is_copy(asked[2]) is True
