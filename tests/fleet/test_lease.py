@@ -17,6 +17,7 @@ from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, w
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Join = Callable[..., LeaseClient]
 
@@ -165,6 +166,21 @@ def test_lost_answers_lose_no_request(join: Join, server: RedisServer) -> None:
         crawl(client, 15, seen, lose_sometimes)
         assert proxy.lost > 2
         assert seen == [b"%d" % i for i in range(15)]
+        client.close()
+
+
+def test_what_no_page_leads_to_is_sent_again_to_a_server_that_went_back(join: Join, tmp_path: Path) -> None:
+    """A start request, say. Links of pages are not: these pages are fetched again."""
+    with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, server.client() as redis:
+        client = join(server.url)
+        redis.save()
+        client.send(link("root"), is_root=True)
+        client.send(link("of a page"))
+        wait_until(lambda: client.has_delivered_all, "it has delivered")
+        server.kill()
+        server.start()
+        wait_until(lambda: client.counts["went_back"], "it has noticed")
+        assert take(client)[1] == b"root"
         client.close()
 
 

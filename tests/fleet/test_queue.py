@@ -83,6 +83,16 @@ def test_a_call_that_is_made_twice_counts_once(make: Any) -> None:
     assert queue.take(0, "token", first.requests[0][0].id, 5).requests == []
 
 
+def test_what_a_worker_gives_back_keeps_its_order(make: Any) -> None:
+    """The next worker gets requests in the order in which the first one had them."""
+    queue = make()
+    one = Worker(queue, "one")
+    one.finish(*map(link, "abcd"))
+    had = [*one.take()]
+    queue.leave(one.token, [one.number])
+    assert [*Worker(queue, "two").take()] == had
+
+
 def test_a_worker_may_want_thousands(make: Any) -> None:
     """However many requests a worker asks for at once, it gets them, or they stay pending."""
     worker = Worker(make(), "one")
