@@ -23,7 +23,7 @@ from scrapy_bloom.crawl.changes import Changes
 from scrapy_bloom.crawl.commit_parts import NoChanges
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY
-from scrapy_bloom.job.changes import SWEPT_AT_ONCE
+from scrapy_bloom.job.cycles import SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:

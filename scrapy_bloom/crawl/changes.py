@@ -13,8 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from scrapy_bloom.job import changes as job
-from scrapy_bloom.job.changes import Change, Cycle, ItemRow, PageRow, PageState
+from scrapy_bloom.job import cycles
+from scrapy_bloom.job.changes import Change, ItemRow, PageRow, PageState, number_of, packed, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,15 +83,15 @@ class Changes:
 
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
         self._database, self._cycle, self._count = database, cycle, count
-        job.note_cycle(database, cycle)
+        cycles.note_cycle(database, cycle)
 
     def page(
         self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_resumed_start: bool
     ) -> PageChanges:
         """Return what is known of the page of a request; *digest* is of the request and the code; 0: there is none."""
-        id_ = job.number_of(fingerprint)
-        last = job.page_of(self._database, id_)
-        stored = last.request if last is not None and digest and last.digest == digest else job.packed(request)
+        id_ = number_of(fingerprint)
+        last = cycles.page_of(self._database, id_)
+        stored = last.request if last is not None and digest and last.digest == digest else packed(request)
         row = PageRow(id_, self._cycle, PageState.UNKNOWN, 0, digest, is_filtered, stored, "")
         return PageChanges(row, last, is_again=is_resumed_start and last is not None and last.cycle == self._cycle)
 
@@ -107,12 +107,12 @@ class Changes:
         """
         label = f"{kind} {page.places[kind]}" if key is None else key
         page.places[kind] += 1
-        number = job.number_of(f"{page.row.id if key is None else ''} {label}".encode())
-        rows = job.items_of(self._database, number)
+        number = number_of(f"{page.row.id if key is None else ''} {label}".encode())
+        rows = cycles.items_of(self._database, number)
         if page.is_again and any(row[:4] == (number, page.row.id, digest, self._cycle) for row in rows):
             self._count("same")
             return None
-        before = [row for row in rows if row.change // 4 < self._cycle and row.change % 4 != Change.GONE]
+        before = [row for row in rows if row.is_of_before(self._cycle)]
         same = next((row for row in before if row.digest == digest), None)
         change = Change.CHANGED if before else Change.NEW
         reported = 4 * self._cycle + change if same is None else same.change
@@ -141,20 +141,20 @@ class Changes:
     def sweep(self) -> Iterator[bytes]:
         """Yield the stored requests of earlier cycles that this one has not made, as far as commits have noted that."""
         after = None
-        while requests := job.requests_before(self._database, self._cycle, after):
+        while requests := cycles.requests_before(self._database, self._cycle, after):
             for after, request in requests:  # noqa: B007 - the last one is where the next call begins
-                yield job.unpacked(request)
+                yield unpacked(request)
 
-    def end(self) -> Cycle:
+    def end(self) -> cycles.Cycle:
         """End the cycle, in which nothing is pending, and return its figures."""
-        for label, *requests in job.items_with_one_key(self._database, self._cycle):
+        for label, *requests in cycles.items_with_one_key(self._database, self._cycle):
             logger.warning(
                 "BLOOM_CHANGES: two items have the key %s in this cycle, on %s and on %s. An item of this key is "
                 'reported as changed if none of the last cycle was equal. Name more fields in "key".',
-                *(label, *map(job.url_of, requests)),
+                *(label, *map(cycles.url_of, requests)),
             )
-        return job.end_cycle(self._database, self._cycle)
+        return cycles.end_cycle(self._database, self._cycle)
 
     def gone(self) -> Iterator[tuple[str | None, str]]:
         """Yield the URL of the page and the label of each item that is gone in this cycle."""
-        return (item[:2] for item in job.reported_items(self._database, self._cycle, Change.GONE))
+        return (item[:2] for item in cycles.reported_items(self._database, self._cycle, Change.GONE))

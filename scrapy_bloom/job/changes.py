@@ -1,4 +1,4 @@
-"""Tables of a job with ``BLOOM_CHANGES``: what it keeps of pages, items and cycles, and how a cycle ends.
+"""Tables of a job with ``BLOOM_CHANGES``: what it keeps of pages and items, and the rows that commits write.
 
 An item has a row for each page that gives it. The page is looked up when the cycle ends: a page that answered in full
 without the item takes its row away, and an item whose last row goes like this is gone.
@@ -7,18 +7,14 @@ without the item takes its row away, and an item whose last row goes like this i
 from __future__ import annotations
 
 import enum
-import pickle
-import time
 import zlib
-from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from scrapy_bloom.job.database import Database
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS page
@@ -31,9 +27,6 @@ CREATE TABLE IF NOT EXISTS cycle
     (number INTEGER PRIMARY KEY, began REAL, ended REAL, new INTEGER, changed INTEGER, same INTEGER, gone INTEGER,
     unknown INTEGER, pages INTEGER, not_modified INTEGER, bytes_saved INTEGER)
 """
-SWEPT_AT_ONCE = 500
-"""Requests of earlier cycles that are read at a time."""
-
 # Part of the format: what stored requests have in common, so that zlib leaves it out: 43 bytes instead of 135.
 _USUAL = (
     b"\x8c\ncb_kwargs\x94}\x94\x8c\x07cookies\x94\x8c\x08priority\x94K\x01\x8c\x0bdont_filter\x94\x88\x8c\x04body\x94C\x00"
@@ -98,6 +91,10 @@ class ItemRow(NamedTuple):
     label: str
     """The key for people, beside the URL of the page."""
 
+    def is_of_before(self, cycle: int) -> bool:
+        """Return whether an earlier cycle than *cycle* left the row, and the item was not gone then."""
+        return self.change // 4 < cycle and self.change % 4 != Change.GONE
+
 
 def number_of(key: bytes) -> int:
     """Return the number under which *key* is stored, a hash of 64 bits: with 10 million, two meet in 1 of 370,000."""
@@ -128,125 +125,3 @@ def write_rows(writer: sqlite3.Connection, pages: Sequence[PageRow], items: Sequ
         pages,
     )
     writer.executemany("REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?)", items)
-
-
-def page_of(database: Database, id_: int) -> PageRow | None:
-    """Return the page *id_* as the last commit left it; None if no cycle has asked for it."""
-    rows = database.select("SELECT * FROM page WHERE id = ?", id_)
-    return PageRow(*rows[0]) if rows else None
-
-
-def items_of(database: Database, key: int) -> list[ItemRow]:
-    """Return the rows of the item *key*, as the last commit left them."""
-    return [ItemRow(*row) for row in database.select("SELECT * FROM item WHERE key = ?", key)]
-
-
-def requests_before(database: Database, cycle: int, after: int | None) -> Sequence[tuple[int, bytes]]:
-    """Return id and stored request of filtered pages that *cycle* has not asked for, in order of id behind *after*.
-
-    A page that is gone is among them 1, 2, 4, 8, ... cycles later: a page that is not modified may lead to it still.
-    """
-    return database.select(
-        "SELECT id, request FROM page WHERE id > ? AND cycle < ? AND is_filtered "
-        "AND (state != 3 OR (? - size) & (? - size - 1) = 0) ORDER BY id LIMIT ?",
-        *(-(1 << 63) if after is None else after, cycle, cycle, cycle, SWEPT_AT_ONCE),
-    )
-
-
-# -- cycles ------------------------------------------------------------------------------------------------------------
-
-
-class Cycle(NamedTuple):
-    """A cycle and its figures."""
-
-    number: int
-    began: float
-    """Seconds since 1970."""
-    ended: float | None
-    """None: it goes on."""
-    new: int
-    changed: int
-    same: int
-    gone: int
-    unknown: int
-    """Items of which nothing is known: their page failed, or was not asked for so far."""
-    pages: int
-    not_modified: int
-    bytes_saved: int
-    """Bytes of the bodies of pages that were not modified, as they were when they came last."""
-
-
-# What *cycle* knows of an item by one of its rows: 1 to 3 reported as that Change, 4 same, 5 unknown, 6 not there any
-# more, 9 gone since an earlier cycle. The item itself is the least of its rows.
-_STATUS = """CASE WHEN change / 4 = :cycle THEN change % 4 WHEN change % 4 = 3 THEN 9 WHEN cycle = :cycle THEN 4 ELSE
-    ifnull((SELECT CASE state WHEN 0 THEN 5 WHEN 2 THEN 4 ELSE 6 END FROM page WHERE id = item.page
-    AND page.cycle = :cycle), 5) END"""
-_END = (
-    f"""REPLACE INTO item SELECT key, page, digest, cycle, 4 * :cycle + 3, label
-    FROM (SELECT *, min({_STATUS}) AS status FROM item GROUP BY key) WHERE status = 6""",  # noqa: S608 - our own text
-    f"DELETE FROM item WHERE {_STATUS} > 5",  # noqa: S608 - our own text
-    f"""UPDATE OR REPLACE item SET digest = 0 WHERE {_STATUS} = 5
-    AND key IN (SELECT key FROM item GROUP BY key HAVING min({_STATUS}) < 5 AND max({_STATUS}) = 5)""",  # noqa: S608 - our own text
-)
-
-
-def note_cycle(database: Database, number: int) -> None:
-    """Note when cycle *number* began, unless that is noted."""
-    run = database.writer.execute
-    run("INSERT OR IGNORE INTO cycle VALUES (?, ?, NULL, 0, 0, 0, 0, 0, 0, 0, 0)", (number, time.time()))
-
-
-def end_cycle(database: Database, number: int) -> Cycle:
-    """Note which items are gone in cycle *number*, and return its figures. Nothing is pending; may be repeated."""
-    run = database.writer.execute
-    run("BEGIN IMMEDIATE")
-    for statement in _END:
-        run(statement, {"cycle": number})
-    run("COMMIT")
-    cycle = figures_of(database, number)._replace(ended=time.time())
-    run(f"REPLACE INTO cycle VALUES ({','.join('?' * len(cycle))})", cycle)  # noqa: S608 - places
-    return cycle
-
-
-def items_with_one_key(database: Database, number: int) -> list[tuple[str, bytes, bytes]]:
-    """Return label and requests of two items that had one key in cycle *number*; [] if no two had."""
-    return database.select(
-        "SELECT label, first.request, last.request FROM (SELECT label, min(page) AS least, max(page) AS most FROM item "
-        "WHERE cycle = ? GROUP BY key HAVING count(*) > 1 LIMIT 1) JOIN page AS first ON first.id = least "
-        "JOIN page AS last ON last.id = most",
-        number,
-    )
-
-
-def figures_of(database: Database, number: int) -> Cycle:
-    """Return the figures of cycle *number*, the last one: counted, so this reads all pages and items."""
-    ((began, ended),) = database.select("SELECT began, ended FROM cycle WHERE number = ?", number)
-    counts = f"SELECT status, count(*) FROM (SELECT min({_STATUS}) AS status FROM item GROUP BY key) GROUP BY status"  # noqa: S608 - our own text
-    items = dict(database.reader.execute(counts, {"cycle": number}).fetchall())
-    new, changed, gone, same, unknown, absent = (items.get(status, 0) for status in range(1, 7))
-    pages = "SELECT count(*), ifnull(sum(state = 2), 0), ifnull(sum(iif(state = 2, size, 0)), 0) FROM page"
-    figures = database.select(f"{pages} WHERE cycle = ?", number)[0]
-    return Cycle(number, began, ended, new, changed, same, gone, unknown + absent, *figures)
-
-
-def last_cycles(database: Database) -> list[Cycle]:
-    """Return all cycles, oldest first; the figures of one that goes on are counted."""
-    cycles = [Cycle(*row) for row in database.select("SELECT * FROM cycle ORDER BY number")]
-    return [*cycles[:-1], figures_of(database, cycles[-1].number)] if cycles and cycles[-1].ended is None else cycles
-
-
-def reported_items(database: Database, number: int, change: Change) -> Iterator[tuple[str | None, str, int]]:
-    """Yield the items that were reported as *change* in cycle *number*, in constant memory.
-
-    Each has the URL of its page, None if that cannot be read; its label; and the last cycle in which the page gave it.
-    """
-    query = "SELECT request, label, item.cycle FROM item LEFT JOIN page ON page.id = item.page WHERE change = ?"
-    for request, label, cycle in database.reader.execute(query, (4 * number + change,)):
-        yield url_of(request), label, cycle
-
-
-def url_of(request: bytes) -> str | None:
-    """Return the URL of a :func:`packed` *request*; None if it cannot be read."""
-    with suppress(Exception):  # whatever unpickling raises
-        return str(pickle.loads(unpacked(request))["url"])  # noqa: S301 - as every request of the job
-    return None
