@@ -67,7 +67,7 @@ class StartRun:
         while await self._is_granted():
             page = self._page = self._store.begin_start()
             self._requests.begin_start()
-            self._pages.hand_out(page, Request("data:,"), None)
+            self._pages.hand_out(page, Request("data:,"), "", None)
             self._open_parts = 1
             CURRENT.set(page)  # the engine handles the output in this context, which is its own for start()
             try:

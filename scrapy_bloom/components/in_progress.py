@@ -11,7 +11,6 @@ from scrapy import Request
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Response
 
-from scrapy_bloom.components.requests import asked_for
 from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, Result
 
 if TYPE_CHECKING:
@@ -62,17 +61,20 @@ class PagesInProgress:
         self._changes = changes
         self._is_watched = is_watched
         self._pages: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
-        self._given_back: set[Request] = set()
+        self.given_back: set[Request] = set()
+        """Requests on their way back to the queue."""
 
-    def hand_out(self, page: Page, request: Request, mark: Mark | None) -> Request:
-        """Note that *request* of *page* goes to the engine, with the loop guard's *mark*; return the request to use.
+    def hand_out(self, page: Page, request: Request, url: str, mark: Mark | None) -> Request:
+        """Note that *request* of *page* goes to the engine; return the request to use.
+
+        The loop guard judges the page by *url* and *mark*.
 
         One request object may be queued again, or several times, while a page of it is in progress. Each page gets its
         own.
         """
         if id(request) in self._pages:
             request = copy(request)
-        page.handed_out(request, asked_for(request), mark)
+        page.handed_out(request, url, mark)
         if self._is_watched:
             self._pages[id(request)] = page
         return request
@@ -95,14 +97,14 @@ class PagesInProgress:
         again = request.copy()
         if (page := self.of_request(request)) is not None:
             page.is_judged = True
-            self._given_back.add(again)
+            self.given_back.add(again)
         return again
 
     def comes_back(self, request: Request) -> bool:
         """Return whether :meth:`give_back` has returned *request*, which is about to be queued."""
-        if request not in self._given_back:
+        if request not in self.given_back:
             return False
-        self._given_back.discard(request)
+        self.given_back.discard(request)
         return True
 
     def result_came(self, request: Request, downloaded: object) -> None:

@@ -50,11 +50,11 @@ def scrapys_order(settings: BaseSettings, *, in_job: bool) -> Order:
 
 def lane_in(order: Order, request: Request, mark: Mark | None = None) -> LaneKey:
     """Return the lane that *request* with this *mark* waits in. A slot is named as by Scrapy's downloader."""
-    slot = ""
+    slot, meta = "", request.meta
     if order.by_slot:
-        named = request.meta.get("download_slot")
+        named = meta.get("download_slot")
         slot = urlparse_cached(request).hostname or "" if named is None else named
-    is_start = order.start_apart and bool(request.meta.get("is_start_request"))
+    is_start = order.start_apart and bool(meta.get("is_start_request"))
     return lane_of(slot, request.priority, is_start=is_start, kind="" if mark is None else mark.lane)
 
 

@@ -128,9 +128,9 @@ class DurableScheduler(BaseScheduler):
 
         Both may be None. Return None if the request is dropped.
         """
-        if crawl.pages.comes_back(request):
+        if crawl.pages.given_back and crawl.pages.comes_back(request):
             return None, None
-        if crawl.skips(request):
+        if crawl.core.delta.is_on and crawl.skips(request):
             return None
         if not request.dont_filter:
             if self._filter is None:

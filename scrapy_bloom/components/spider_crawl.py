@@ -132,7 +132,8 @@ class SpiderCrawl:
                 except Exception as error:  # whatever unpickling or the user's classes raise
                     self.store.unreadable(page, error)
                     continue
-            return self.pages.hand_out(page, request, mark), page
+            url = "" if self.core.guard.share is None else asked_for(request)
+            return self.pages.hand_out(page, request, url, mark), page
         return None
 
     def _follow(self, pushed: PushedStartUrl, page: Page) -> None:
@@ -147,14 +148,12 @@ class SpiderCrawl:
         page = self.pages.leave(request)
         if page is None:  # of engine.download(), such as robots.txt
             return
-        outcome, failed, key = page.result.outcome, None, None
-        if outcome is Outcome.FAILED:
+        if page.result.outcome is Outcome.FAILED:
             host = urlparse_cached(request).hostname or ""
-            failed = FailedRow(request.url, host, page.result.reason, time.time(), page.body)
+            page.note_failure(FailedRow(request.url, host, page.result.reason, time.time(), page.body))
             self.pages.take_back(request, page)
-        elif self.core.delta.is_on and outcome is Outcome.ANSWERED and page.failed_items is False:
-            key = self._key(request)
-        page.engine_done(failed, key)
+        elif self.core.delta.is_on and page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
+            page.note_key(self._key(request))
         self.core.done(page, request.meta.get("depth"))
 
     def forget(self, request: Request) -> None:
@@ -166,8 +165,6 @@ class SpiderCrawl:
 
     def skips(self, request: Request) -> bool:
         """Return whether a delta crawl skips *request*; an unfiltered start request is never skipped."""
-        if not self.core.delta.is_on:
-            return False
         meta = request.meta
         is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
         is_start = bool(meta.get("is_start_request"))

@@ -79,7 +79,7 @@ class CommitParts(PageEffects):
                 batch.failed.append(page.failed)
         elif page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
             self._delta.done(page)
-        if batch is not None:
+        if batch is not None and self._changes.is_on:
             self._changes.take(page, batch)
 
     def flush(self) -> None:

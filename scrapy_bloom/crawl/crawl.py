@@ -88,7 +88,8 @@ class Crawl:
     def done(self, page: Page, depth: object) -> None:
         """Note that the engine is done with *page*, whose request has this *depth*."""
         self.progress.estimate.finished.append(depth)
-        self.guard.done(page)
+        if self.guard.share is not None:
+            self.guard.done(page)
         self.store.done(page)
 
     def is_over(self) -> bool:

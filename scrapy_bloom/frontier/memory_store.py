@@ -50,8 +50,6 @@ class MemoryStore:
         self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
         """The pending requests. Both names mean one frontier here; a job has a second one for memory-only requests."""
         self._last_id = 0
-        self.in_flight: set[Page] = set()
-        """The pages in progress."""
 
     def begin(self, effects: PageEffects) -> None:
         """Begin the crawl; *effects* takes what pages have given."""
@@ -97,9 +95,7 @@ class MemoryStore:
             return None
         lane, _, entry = popped
         request, mark = entry if type(entry) is tuple else (entry, None)
-        page = Page(lane.key.slot, request, mark=mark)
-        self.in_flight.add(page)
-        return page
+        return Page(lane.key.slot, request, mark=mark)
 
     def unreadable(self, page: Page, error: Exception) -> None:
         """Raise: all requests are in memory."""
@@ -107,7 +103,6 @@ class MemoryStore:
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*."""
-        self.in_flight.discard(page)
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         page.state = State.COMMITTED
         self._effects.take(page)

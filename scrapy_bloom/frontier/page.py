@@ -153,7 +153,7 @@ class Page(Transaction):
     request: Any = None
     """The request of the framework; None: it is in :attr:`body`, and was not read."""
     url: str = ""
-    """The URL that was asked for, before any redirect."""
+    """For the loop guard: the URL that was asked for, before any redirect."""
     row: Row | None = None
     """None: the request is in memory only."""
     mark: Mark | None = None
@@ -182,9 +182,13 @@ class Page(Transaction):
         """Note that the page's *request* is with the engine; *url* and *mark* as in the attributes."""
         self.request, self.url, self.mark = request, url, mark
 
-    def engine_done(self, failed: FailedRow | None, key: bytes | None) -> None:
-        """Note what the attributes say, when the engine is done with the request."""
-        self.failed, self.key = failed, key
+    def note_failure(self, failed: FailedRow) -> None:
+        """Note that the request has failed for good, and what a job lists of it."""
+        self.failed = failed
+
+    def note_key(self, key: bytes | None) -> None:
+        """Note what delta crawls know the page by."""
+        self.key = key
 
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""

@@ -33,8 +33,6 @@ class Store(Protocol):
 
     chain: ScalableBloomFilter
     """The filter, or what this process knows of it."""
-    in_flight: set[Page]
-    """The pages in progress."""
     finish_reason: str
     """Why the crawl ends, to be set before :meth:`close`."""
     times_anew: int

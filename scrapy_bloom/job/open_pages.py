@@ -114,7 +114,7 @@ class OpenPages:
                 "%s is in progress for more than %d s, or has given more than %s items and requests. They are "
                 "committed before the page is: if the crawl is killed first, the page is fetched again, and these "
                 "items and unfiltered requests come twice. No more pages are shown.",
-                page.url,
+                page.request,
                 LONGEST_SECONDS,
                 f"{MOST_ENTRIES:,}",
             )
