@@ -93,6 +93,17 @@ def test_what_a_worker_gives_back_keeps_its_order(make: Any) -> None:
     assert [*Worker(queue, "two").take()] == had
 
 
+def test_a_silence_of_all_workers_is_no_workers_fault(make: Any) -> None:
+    """The server was away, say: each worker keeps what it has in hand, for a new lease."""
+    queue = make(lease_seconds=0.3)
+    one, two = Worker(queue, "one"), Worker(queue, "two")
+    one.finish(link("a"))
+    assert one.take()
+    until = time.monotonic() + 0.4
+    wait_until(lambda: time.monotonic() > until, "the lease has run out")
+    assert not two.take()
+
+
 def test_a_worker_may_want_thousands(make: Any) -> None:
     """However many requests a worker asks for at once, it gets them, or they stay pending."""
     worker = Worker(make(), "one")
