@@ -157,24 +157,27 @@ class Aliases:
         self._suspected: dict[str, list[str]] = {}
         self._scripts: Lately[int] = Lately(PAIRS)  # URLs with parameters, by host and path
 
-    def learn(self, address: Address, brought: Brought, *, is_copy: bool = False) -> None:
+    def learn(self, address: Address, brought: Brought, *, is_copy: bool = False) -> bool:
         """Compare what the page at *address* brought with the last pages whose URLs differ from it in one part.
 
         A page that was taken for a copy, and brought something although a page that it copies was fetched, ends the
-        belief in its parts at once, in its section.
+        belief in its parts at once, in its section. Returns whether the page shows what one of the last pages showed
+        whose URL differs only in parts that do not matter.
         """
         likes, host = [], address.host
-        ignored = [part for part in address.without_parts() if self._ignores(address, part)] if is_copy else []
+        ignored = [part for part in address.without_parts() if self._ignores(address, part)]
         for part, sketch in self._compared(address, brought.sketch):
             alike = likeness(sketch, brought.sketch)
             if not part or part in ignored:
                 likes.append(alike or 0.0)
             if part:
                 self._count(address, part, alike, brought.news)
-        if likes and max(likes) < ALIKE and brought.news >= CONTRADICTION:
+        is_repeated = max(likes, default=0.0) >= ALIKE
+        if is_copy and likes and not is_repeated and brought.news >= CONTRADICTION:
             for part in ignored:
                 self._hosts[host][part].contradict(self._section(address, part))
                 self._suspect(host, part)
+        return is_repeated
 
     def _ignores(self, address: Address, part: str) -> bool:
         """Return whether *part* does not matter in the section of *address*."""

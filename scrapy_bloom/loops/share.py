@@ -175,8 +175,9 @@ class Share:
         page_kinds = [*self._lane(mark.lane).path()]
         news, links = brought.news, self.links.of(mark.fingerprint)
         if brought.is_page:
-            self.aliases.learn(Address.of(url), brought, is_copy=COPIES in mark.lane)
-            if page_kinds[0].host.count_answer(has_news=news > 0):
+            if self.aliases.learn(Address.of(url), brought, is_copy=COPIES in mark.lane):
+                news = 0.0  # such as a picture of the same product in another colour: its kind is not worth more pages
+            if page_kinds[0].host.count_answer(has_news=brought.news > 0):
                 self.revivals += 1
         noted = _with_alike(page_kinds)
         for evidence in noted:

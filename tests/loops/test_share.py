@@ -109,6 +109,23 @@ def test_kinds_that_bring_nothing_come_last() -> None:
     assert 0 < given["dry"] < 70
 
 
+def test_variants_of_known_pages_come_after_others() -> None:
+    """Each variant has a new picture, and the text of its product. When that is known, other pages come first."""
+    queue = Queue(new_share())
+    for number in range(100):
+        queue.push(f"{HOST}/topics/{number}")
+        for variant in range(4):
+            queue.push(f"{HOST}/products/{number}?variant={4000000000 + variant}")
+    given: Counter[str] = Counter()
+    for _ in range(125):
+        url, mark = queue.pop()
+        section = url.split("/")[3]
+        given[section] += 1
+        sketch = random.Random(url.partition("?")[0]).randbytes(64)
+        queue.share.page_done(mark, Brought(1, sketch), url)
+    assert given["topics"] == 100
+
+
 def test_sections_that_bring_something_share_evenly() -> None:
     """A section that has a hundred times as many URLs waiting gets no more pages than another."""
     queue = Queue(new_share())
