@@ -1,17 +1,12 @@
-from __future__ import annotations
-
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 from scrapy.utils.reactor import install_reactor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Processes that tests start import the package that is tested, and the tests, wherever they run.
 root = str(Path(__file__).parents[1])

@@ -1,28 +1,21 @@
 """Real crawls of a site on loopback, with the add-on's one line: to the end, interrupted, killed and resumed."""
 
-from __future__ import annotations
-
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import crawler as scrapys
 from scrapy import signals
+from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
+from typing_extensions import Self
 
 from scrapy_bloom.commands.info import info
-from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.inspect import JobInfo, inspect_job
 from tests.support.crawls import ADDON, Pages, Site, crawl, start, tree
 from tests.support.engine import BY_HOST, wait_for_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from scrapy.crawler import Crawler
-    from typing_extensions import Self
-
-    from scrapy_bloom.job.inspect import JobInfo
 
 PAGES = 40
 ALL = {"/"} | {f"/{n}" for n in range(1, PAGES + 1)}

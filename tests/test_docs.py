@@ -1,15 +1,13 @@
 """The documentation names what there is, in as many words as it may have, and what it shows runs."""
 
-from __future__ import annotations
-
 import ast
 import io
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +15,6 @@ import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.settings import BloomSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

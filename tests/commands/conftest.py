@@ -1,28 +1,22 @@
 """A project, a site, and jobs that real crawls have left; made once in each process, and copied for each test."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from scrapy_bloom.commands.command_line import main
 from tests.fleet.commands import Command
 from tests.support.crawls import Pages, Site
-from tests.support.engine import PlainSpider, opened
+from tests.support.engine import Engine, PlainSpider, opened
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.support.engine import Engine
-
-    Answer = Callable[..., tuple[int, Any]]
-    Scrapy = Callable[..., CompletedProcess[str]]
+Answer = Callable[..., tuple[int, Any]]
+Scrapy = Callable[..., CompletedProcess[str]]
 
 PAGES = 80
 

@@ -1,10 +1,9 @@
 """``check``: what a job knows of a URL, also while its crawl runs."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pytest
 from scrapy import Request
 from scrapy.settings import Settings
 
@@ -14,14 +13,7 @@ from scrapy_bloom.commands.import_seen import import_into
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.components.fingerprints import fingerprint
 from scrapy_bloom.filter.directory import open_filter
-from tests.commands.conftest import fetched
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from tests.commands.conftest import Answer, Site
+from tests.commands.conftest import Answer, Site, fetched
 
 
 def test_what_is_seen_is_fetched_or_pending(left: Path, site: Site, answer: Answer) -> None:

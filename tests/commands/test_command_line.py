@@ -1,7 +1,5 @@
 """``python -m scrapy_bloom`` and ``scrapy bloom``: exit codes, help, what reaches a terminal; and ``plan``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,7 +7,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +14,7 @@ import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS, main
 from scrapy_bloom.commands.plan import plan
 from scrapy_bloom.commands.terminal import OK, PIPE_CLOSED, USAGE, table, tracked, write
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Scrapy
+from tests.commands.conftest import Scrapy
 
 ROOT = Path(__file__).parents[2]
 

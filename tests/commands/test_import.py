@@ -1,13 +1,11 @@
 """``import``: what other crawls have seen is seen here, too, and nothing else is."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import pickle
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from scrapy import Request
@@ -17,13 +15,8 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.components.fingerprints import fingerprint
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter
+from tests.commands.conftest import Answer, Scrapy
 from tests.fleet.servers import RedisServer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import Answer, Scrapy
-
 
 URLS = [f"http://a.example/{number}" for number in range(50)]
 FINGERPRINTS = {fingerprint(Request(url)) for url in URLS}

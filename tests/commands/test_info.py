@@ -1,28 +1,21 @@
 """``info``: what a job holds, read without changing a byte of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from scrapy import Request
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
-from tests.commands.conftest import fetched
+from tests.commands.conftest import Answer, fetched
 from tests.fleet.commands import Command
 from tests.support.engine import opened, snapshot, wait_for_job
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tests.commands.conftest import Answer
 
 
 def state_of(directory: Path) -> dict[str, tuple[int, bytes]]:

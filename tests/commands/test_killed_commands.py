@@ -1,7 +1,5 @@
 """Commands and takeovers that are killed at each of their writes: run again, they end as if nothing had happened."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os
@@ -11,9 +9,10 @@ import sqlite3
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -26,9 +25,6 @@ from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.stopped import stopped_job
 from tests.support.damage import verify_job
 from tests.support.engine import OUR_FILTER, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 

@@ -1,7 +1,5 @@
 """``report``: one page, looked at in a real browser, that no crawled URL can turn against its reader."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,7 +9,7 @@ from contextlib import closing
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -22,11 +20,8 @@ from scrapy_bloom.crawl.estimate import Left, left_in_words
 from scrapy_bloom.frontier.order import LaneKey
 from scrapy_bloom.job.database import NAME
 from scrapy_bloom.job.records import Figures
-from tests.commands.conftest import reopened
+from tests.commands.conftest import Answer, reopened
 from tests.support.engine import opened
-
-if TYPE_CHECKING:
-    from tests.commands.conftest import Answer
 
 HOSTILE = "http://x/</bdi><script>top.hacked=1</script><img src=x onerror=top.hacked=1>\"'&\u202e" + "a" * 3000
 

@@ -1,14 +1,14 @@
 """``seed``: URLs and the pages of sitemaps become pending, each once, whatever happens in between."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +16,8 @@ from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.locations import made_of_urls
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.job.inspect import inspect_job
-from tests.commands.conftest import fetched, reopened
+from tests.commands.conftest import Answer, Scrapy, Site, fetched, reopened
 from tests.fleet.servers import RedisServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.commands.conftest import Answer, Scrapy, Site
 
 URLS = [f"http://host-{number % 3}.example/{number}?a=1&b=2" for number in range(50)]
 NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"

@@ -1,23 +1,15 @@
 """``export``, ``requeue`` and ``forget``: requests change places, and none is lost on the way."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+import pytest
 from scrapy import Request
 from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.crawl import failures
-from tests.commands.conftest import reopened
+from tests.commands.conftest import Answer, Scrapy, Site, reopened
 from tests.support.engine import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from tests.commands.conftest import Answer, Scrapy, Site
 
 
 def test_an_export_crawls_nothing(scrapy: Scrapy, site: Site, tmp_path: Path) -> None:

@@ -1,19 +1,13 @@
 """``verify``: everything that is wrong is told at once, and ``--fix`` saves what is whole."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.commands.conftest import Answer
+from tests.commands.conftest import Answer
 
 
 def change(job: Path, statement: str) -> None:

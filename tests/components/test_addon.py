@@ -1,10 +1,9 @@
 """One line switches everything on, and the user's own choice wins."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Spider
@@ -13,9 +12,6 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import Addon
 from scrapy_bloom.errors import UnusableError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"

@@ -3,24 +3,19 @@
 This module must not be imported together with a reactor: its crawls choose one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from typing_extensions import Self
 
 from scrapy_bloom.components.spider_crawl import crawl_of
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from scrapy.crawler import Crawler
-    from typing_extensions import Self
 
 
 class Places:

@@ -1,14 +1,14 @@
 """BloomDupeFilter decides as Scrapy's own filter does, never raises, and says what it did."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.test import get_crawler
 
@@ -16,11 +16,6 @@ from scrapy_bloom.components import dupefilter
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import UnusableError
 from tests.support.crawls import ADDON, Site, crawl
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from scrapy.crawler import Crawler
 
 
 def crawler_with(**settings: Any) -> Crawler:

@@ -1,25 +1,20 @@
 """Hosts get the pauses that they ask for: Retry-After and Crawl-delay, while other hosts go on."""
 
-from __future__ import annotations
-
 import signal
 import time
 from email.utils import formatdate
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scrapy_bloom.components.politeness import seconds_of
 from scrapy_bloom.frontier.paused import LONGEST_PAUSE, Paused
+from scrapy_bloom.job.inspect import JobInfo
 from tests.support.crawls import ADDON, Busy, Pages, Site, crawl, start
 from tests.support.engine import BY_HOST, wait_for_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from scrapy_bloom.job.inspect import JobInfo
 
 PAUSE = 1
 QUEUES = ("DISK", "Pickle", "DiskQueue"), ("MEMORY", "", "MemoryQueue")

@@ -1,15 +1,16 @@
 """Our scheduler and our filter, with each other's and with Scrapy's."""
 
-from __future__ import annotations
-
 import gc
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from scrapy import Request, Spider, signals, version_info
 from scrapy.core.scheduler import Scheduler
+from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
+from scrapy.http import Response
 from scrapy.pqueues import ScrapyPriorityQueue
 from scrapy.utils.test import get_crawler
 
@@ -29,12 +30,6 @@ from tests.support.engine import (
     opened,
     snapshot,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from scrapy.crawler import Crawler
-    from scrapy.http import Response
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 

@@ -12,11 +12,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 import scrapy
@@ -40,9 +41,6 @@ from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
 from tests.support.engine import RAM, opened
 from tests.support.processes import PROCESSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE = 180.0
 SETTINGS: dict[str, Any] = {

@@ -1,11 +1,11 @@
 """Delta crawls: what gave an item is not fetched again, unless a kill has lost the item."""
 
-from __future__ import annotations
-
 import dbm.dumb
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -25,10 +25,6 @@ from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
 from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened, snapshot
 from tests.support.feeds import FeedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SHOP: Pages = {
     "/list": ["/list-2", "/1", "/2"],

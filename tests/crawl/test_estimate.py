@@ -1,11 +1,9 @@
 """How many pages are left: within its bounds whatever comes, right on trees that are alike, and kept by a job."""
 
-from __future__ import annotations
-
 import logging
 import random
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +13,6 @@ from scrapy import Request
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.crawl.estimate import Estimate
 from tests.support.engine import Engine, opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @given(

@@ -1,20 +1,16 @@
 """Without a private part of Scrapy, a crawl goes on, and one line of the log says what is lost."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from scrapy.link import Link
 
 from scrapy_bloom.components.hooks import LOSSES
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, tree
-
-if TYPE_CHECKING:
-    from scrapy.link import Link
 
 ROOT = Path(__file__).parents[2]
 PARTS = [

@@ -3,13 +3,12 @@
 All cases are sections of one site, and what happens to a request depends on its section: three crawls show all of them.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -20,9 +19,6 @@ from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, FollowSpider, Pages, Site, crawl
 from tests.support.engine import BY_HOST
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
 
 # -- the middleware of the downloader, and the spider: in the child ----------------------------------------------------
 

@@ -3,24 +3,18 @@
 Run as ``python -m tests.filter.damage DIRECTORY``, this module is such a process.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING
 from zlib import crc32
 
+from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from scrapy_bloom.filter.chain import ScalableBloomFilter
 
 HEADER_BYTES = 4096
 CHECKSUM_AT, STATE_AT = 4068, 4072

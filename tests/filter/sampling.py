@@ -1,19 +1,14 @@
 """What the statistical tests share: fingerprints, layers, and how far a count may stray from its mean by chance."""
 
-from __future__ import annotations
-
 import math
 import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from mmap import mmap
-from typing import TYPE_CHECKING
+
+from bitarray import bitarray
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import Layer, LayerSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from bitarray import bitarray
 
 SEED = 0xB1005EED
 

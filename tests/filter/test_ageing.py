@@ -1,9 +1,7 @@
 """A chain with a maximum age forgets whole layers, neither too early nor too late."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
@@ -11,9 +9,6 @@ from hypothesis import given, settings
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from tests.filter.damage import STATE_AT, flip_bits
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AGE = 800.0
 

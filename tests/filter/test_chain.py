@@ -1,13 +1,11 @@
 """The chain keeps its promises, in memory as in files: it knows what it was given, and errs within its bound."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import tempfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,10 +17,6 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import inspect_directory
 from tests.filter.sampling import FINGERPRINTS, hash_fingerprints, hits, poisson_interval, url_fingerprints
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 CAPACITIES = st.integers(1, 20)
 RATES = st.sampled_from([0.5, 1e-2, 1e-6, 1e-9])

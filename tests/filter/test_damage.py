@@ -1,7 +1,5 @@
 """What a damaged file does to a filter: it does not open, and says why. Or nothing is lost, and it says so."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

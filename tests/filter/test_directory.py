@@ -1,13 +1,12 @@
 """The filter in a directory: when it is on disk, who may open it, and what opening it may meet."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +20,6 @@ from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import HEADER_BYTES, Header, LayerFile, create
 from scrapy_bloom.filter.lock import lock_directory
 from tests.filter.damage import filled, fingerprint, knows, layer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_a_thread_syncs_while_the_crawl_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

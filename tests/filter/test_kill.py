@@ -1,11 +1,10 @@
 """What is left after ``kill -9``, and on a full disk: everything that was acknowledged."""
 
-from __future__ import annotations
-
 import platform
 import random
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,6 @@ from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.filter.inspect import inspect_directory
 from tests.filter.damage import CAPACITY, STEP, Done, adding, fingerprint, knows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 resource = pytest.importorskip("resource", reason="no SIGKILL and no RLIMIT_FSIZE on Windows")
 

@@ -1,7 +1,5 @@
 """One layer: what its sampled fill is worth, and which bits no fingerprints leave."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

@@ -1,14 +1,14 @@
 """The filter behaves as Python's users expect of a set of bytes that knows files, threads and processes."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
 import pickle
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +16,6 @@ from scrapy_bloom.errors import BloomError, DamagedError, UnusableError
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from tests.filter.sampling import hash_fingerprints
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
 KEYS = list(hash_fingerprints(3_000, 1))

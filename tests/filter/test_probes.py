@@ -1,7 +1,5 @@
 """Scheme 1: which bits a fingerprint owns, for ever, and how often one that was never added finds them all set."""
 
-from __future__ import annotations
-
 import pytest
 from bitarray import bitarray
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The formulas, against the printed table and against each other."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

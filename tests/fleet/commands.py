@@ -1,24 +1,20 @@
 """Commands in processes of their own, which fork from one that has imported Scrapy: a new one takes 0.9 s of CPU."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import cmdline
 
 from scrapy_bloom.commands.command_line import main
 from tests.fleet.servers import PATIENCE
 from tests.support.processes import PROCESSES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Command:

@@ -1,38 +1,31 @@
 """Real servers for tests, on free ports of 127.0.0.1: single ones that can be killed, and clusters."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
+from typing_extensions import Self
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
+from scrapy_bloom.components.fleet_requests import FleetRequests
 from scrapy_bloom.components.fleet_scheduler import fleet_store
 from scrapy_bloom.components.requests import PushedStartUrl
 from scrapy_bloom.fleet.own_server import server_executable
+from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import ANSWERED, Page
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.settings import BloomSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from scrapy import Spider
-    from typing_extensions import Self
-
-    from scrapy_bloom.components.fleet_requests import FleetRequests
-    from scrapy_bloom.fleet.store import FleetStore
 
 PATIENCE = 180
 """Seconds after which waiting counts as failed."""

@@ -3,8 +3,6 @@
 with Site(pages=200) as site, workers(site, server.url, 2) as running: ...
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -12,9 +10,10 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import scrapy
 from scrapy.crawler import CrawlerProcess
@@ -23,10 +22,6 @@ from scrapy.exceptions import ScrapyDeprecationWarning
 from tests.fleet.servers import PATIENCE
 from tests.support import crawls
 from tests.support.processes import PROCESSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_LEVEL": "INFO"}
 OUR_FEEDS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0}

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import random
 import struct
 from math import sqrt
-from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Spider
@@ -13,9 +10,7 @@ from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.redis_dupefilter import shared_filter
 from scrapy_bloom.fleet import blocks
 from scrapy_bloom.settings import BloomSettings
-
-if TYPE_CHECKING:
-    from tests.fleet.servers import RedisServer
+from tests.fleet.servers import RedisServer
 
 SEED = b"0123456789abcdef"
 GOLDEN = (

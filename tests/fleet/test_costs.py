@@ -1,32 +1,26 @@
 """No call of a fleet grows with what it does not return; the server's clock may go back; and ends that are no crash."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import SlowDown
 from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.settings import OTHERS
-from tests.fleet.servers import wait_until
+from tests.fleet.servers import RedisServer, wait_until
 from tests.fleet.test_queue import Worker, link, make
 from tests.fleet.test_whole import make as make_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy_bloom.fleet.store import FleetStore
-    from tests.fleet.servers import RedisServer
 
 __all__ = ["make", "make_store"]
 MANY = 3_000

@@ -1,7 +1,5 @@
 """``scrapy bloom crawl``: its server, its workers, and the one file of their items."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,16 +7,13 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.fleet.commands import Command
-from tests.fleet.servers import wait_until
+from tests.fleet.servers import RedisServer, wait_until
 from tests.fleet.site import QUIET, Site
-
-if TYPE_CHECKING:
-    from tests.fleet.servers import RedisServer
 
 SPIDER = """
 import asyncio

@@ -1,16 +1,12 @@
-from __future__ import annotations
-
 import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from scrapy_bloom.commands.command_line import main
 from tests.fleet.servers import PATIENCE, RedisServer, wait_until
 from tests.fleet.site import Site, start, workers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_kill_repeats_the_pages_in_progress_at_once(server: RedisServer, tmp_path: Path) -> None:

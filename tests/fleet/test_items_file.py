@@ -1,10 +1,9 @@
 """The file of ``scrapy bloom crawl`` has each item once, and a crawl whose file lacks items does not end well."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,13 +14,9 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Done, Part
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
+from tests.fleet.servers import RedisServer
 from tests.fleet.site import Site
 from tests.fleet.test_crawl_command import SPIDER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fleet.servers import RedisServer
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-from __future__ import annotations
-
 import hashlib
 import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,7 @@ from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, wait_until
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Join = Callable[..., LeaseClient]
+Join = Callable[..., LeaseClient]
 
 
 def link(name: str) -> Link:

@@ -1,18 +1,12 @@
 """Scrapy's commands that look at pages join no fleet."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.fleet.commands import Command
+from tests.fleet.servers import RedisServer
 from tests.fleet.site import QUIET, Site
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fleet.servers import RedisServer
 
 SPIDER = '''
 import scrapy

@@ -1,10 +1,8 @@
 """The model of "pending requests" against a real server: workers that crash, lose answers, and finish late."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 import pytest
@@ -17,9 +15,7 @@ from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.settings import OTHERS
-
-if TYPE_CHECKING:
-    from tests.fleet.servers import RedisServer
+from tests.fleet.servers import RedisServer
 
 NAMES = st.sampled_from(["one", "other"])
 URLS = st.lists(st.integers(0, 30), max_size=6)

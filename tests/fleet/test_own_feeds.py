@@ -1,21 +1,17 @@
 """Workers whose feeds are files of their own: with a job directory each, all files together have each item once."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
 import signal
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fleet.servers import LosingProxy, RedisServer, wait_until
 from tests.fleet.site import OUR_FEEDS, Site, Worker, start, workers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGES = 60
 

@@ -1,8 +1,7 @@
-from __future__ import annotations
-
 import hashlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -14,13 +13,7 @@ from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.frontier.journal import Journal
-from tests.fleet.servers import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from tests.fleet.servers import RedisServer
-
+from tests.fleet.servers import RedisServer, wait_until
 
 PATIENCE = 180.0
 

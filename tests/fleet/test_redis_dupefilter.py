@@ -1,6 +1,5 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -9,15 +8,10 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.components.fleet_scheduler import FleetScheduler
 from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.errors import SettingsError
-from tests.fleet.servers import LosingProxy
+from tests.fleet.servers import LosingProxy, RedisServer
 from tests.fleet.site import Site, workers
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.fleet.servers import RedisServer
-
-    Make = Callable[..., RedisBloomDupeFilter]
+Make = Callable[..., RedisBloomDupeFilter]
 
 
 @pytest.fixture

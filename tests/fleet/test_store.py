@@ -1,12 +1,12 @@
-from __future__ import annotations
-
 import json
 import shutil
 import socket
 import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -15,19 +15,13 @@ from scrapy.http import HtmlResponse
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.errors import InUseError, UnusableError
+from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import Outcome, Result
+from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.fleet.servers import PATIENCE, RedisServer, WorkerStore, crawl, end, move_slot, open_store, wait_until
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from scrapy_bloom.fleet.store import FleetStore
-    from scrapy_bloom.frontier.store import PageEffects
-
 
 FLEET = {"SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler"}
 

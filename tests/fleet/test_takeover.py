@@ -1,7 +1,5 @@
-from __future__ import annotations
-
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -17,12 +15,8 @@ from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
-from tests.fleet.servers import crawl, open_store
+from tests.fleet.servers import RedisServer, crawl, open_store
 from tests.fleet.test_entry import Harmful
-
-if TYPE_CHECKING:
-    from tests.fleet.servers import RedisServer
-
 
 OURS = f"{ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter"
 

@@ -1,7 +1,5 @@
 """What whoever can write to the server can make a worker do: fetch pages, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

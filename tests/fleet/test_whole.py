@@ -1,26 +1,19 @@
 """A page and all that comes with it count, or nothing of it; and what one worker does for all."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from scrapy import Spider
+from scrapy import Request, Spider
 
 from scrapy_bloom.components.fleet_settings import ITEMS
+from scrapy_bloom.fleet.store import FleetStore
+from scrapy_bloom.frontier.page import Page
 from scrapy_bloom.frontier.store import PageEffects
 from tests.fleet.servers import LosingProxy, RedisServer, crawl, end, open_store, wait_until
 from tests.fleet.test_store import page, pop, push
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from scrapy import Request
-
-    from scrapy_bloom.fleet.store import FleetStore
-    from scrapy_bloom.frontier.page import Page
 
 LIVE = {"live": Fraction(1, 3)}
 """``meta`` that keeps a request in the memory of its worker."""

@@ -1,7 +1,5 @@
 """The order in which requests come out, against Scrapy's own scheduler of the version that is installed."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

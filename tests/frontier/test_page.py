@@ -1,7 +1,5 @@
 """The states of a page, and what is committed when."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

@@ -1,23 +1,19 @@
 """Requests that would not come back from a file as they were stay in memory; the others are durable."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest
 
 from tests.support.engine import PlainSpider, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 URL = "http://a.example/1"
 

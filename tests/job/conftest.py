@@ -1,17 +1,13 @@
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from scrapy_bloom.job import commits
 from tests.support.engine import RAM
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """Parts of a job that do not belong together, or to this crawl, are refused before the first request."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -10,9 +9,6 @@ from scrapy import Request
 from scrapy_bloom.errors import BloomError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.engine import Engine, PlainSpider, opened, snapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URLS = [f"http://host-{n // 5}.example/{n}" for n in range(10)]
 

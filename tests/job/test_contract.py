@@ -1,17 +1,13 @@
 """The contract of all stores, run over a crawl's memory in its process and in its job directory."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.engine import Engine
 from tests.support.store_contract import CHECKS, REOPENING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -1,15 +1,13 @@
 """Damaged, lost, swapped and restored files of a job: whole, shown again, or refused; never fewer pages in silence."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from scrapy import Request
@@ -19,9 +17,6 @@ from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip, verify_job
 from tests.support.engine import RAM, Engine, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MOMENTS = 3
 

@@ -1,14 +1,14 @@
 """Disks without room, and slow ones: the crawl goes on, what is at risk is said, and no page or item is lost for it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -19,10 +19,6 @@ from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, start
 from tests.support.engine import Engine, opened, wait_for_job
 from tests.support.feeds import LINES, FeedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 resource = pytest.importorskip("resource", reason="no RLIMIT_FSIZE and no fork() on Windows")
 

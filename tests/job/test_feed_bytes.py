@@ -1,27 +1,22 @@
 """What stands in feeds is what plain Scrapy writes, byte for byte: killed, stopped, and appended."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip
 import json
 import lzma
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import attrs
+import pytest
 import scrapy
 from scrapy.exporters import BaseItemExporter, CsvItemExporter, JsonItemExporter, JsonLinesItemExporter
 
 from tests.support.feeds import FeedRun, write_plainly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from io import BytesIO
-    from pathlib import Path
-
-    import pytest
 
 # -- items -------------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,10 @@
 """Feed files that others write to, move or remove: no byte of others is lost, and no item of ours."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +15,6 @@ from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
 from scrapy_bloom.job.verify import fix_job
 from tests.support.feeds import FEED, LINES, FeedRun, numbered
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOW = ("kill", "stop")
 

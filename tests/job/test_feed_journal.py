@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from scrapy_bloom.job.feed_journal import FeedJournal
 from tests.support.engine import ItemList
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CALLS = ("0 token 1", "0 token 2")
 

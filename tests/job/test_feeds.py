@@ -1,14 +1,13 @@
 """Feeds as part of the commit: what is in them after kills, and what happens to those that cannot be part of it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import itertools
 import json
 import pickle
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import scrapy
@@ -19,10 +18,6 @@ from scrapy_bloom.job import open_pages
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, Site, crawl, start
 from tests.support.feeds import FEED, LINES, FeedRun, numbered
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # -- batches -----------------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,11 @@
 """``BLOOM_FORGET_FAILED``: a page that has failed is new again, from one moment on for the queue and for the filter."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from scrapy import Request
 
 from tests.support.engine import Engine, opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETTINGS = {"BLOOM_FORGET_FAILED": True}
 BAD, OTHER = "http://a.example/bad", "http://a.example/other"

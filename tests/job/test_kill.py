@@ -3,15 +3,15 @@
 A kill is what it is for files: the directory is copied before or after a step, and a crawl goes on in the copy.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -20,10 +20,6 @@ from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.damage import verify_job
 from tests.support.feeds import FeedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 PAGES, STARTS, AT_ONCE, BATCH = 20, 3, 3, 7
 FEEDS = {

@@ -4,29 +4,23 @@ A kill is what it is for files: the directory is copied as it is, the store is d
 lead to others in every way that a store knows, and what they give is noted by the commits, as lengths of feeds are.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy.settings import Settings
 
 from scrapy_bloom.frontier.order import LaneKey, Order
-from scrapy_bloom.frontier.page import Pending
+from scrapy_bloom.frontier.page import Page, Pending
 from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.store import JobStore, open_files
 from scrapy_bloom.settings import BloomSettings
 from tests.support.damage import verify_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.job.records import Batch
 
 FILTERED, UNFILTERED, MEMORY, UNFILTERED_MEMORY = range(4)
 MOST_KILLS = 12

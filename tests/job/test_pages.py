@@ -1,9 +1,7 @@
 """Pages in progress: what is written with them, what waits for them, and which request or item is whose."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import scrapy
@@ -11,9 +9,6 @@ import scrapy
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.job import open_pages
 from tests.support.engine import Engine, opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_page_in_parts_is_said_and_loses_nothing(

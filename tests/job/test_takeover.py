@@ -1,12 +1,11 @@
 """A job of Scrapy's own scheduler is taken over where that loses nothing, and one of ours is given back."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -25,9 +24,6 @@ from tests.support.engine import (
     Engine,
     opened,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 

@@ -1,14 +1,13 @@
 """Requests with odd values in ``meta``, or odd priorities: none is lost, and none is in the way of others."""
 
-from __future__ import annotations
-
 import pickle
 import pickletools
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -21,9 +20,6 @@ from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import verify_job
 from tests.support.engine import RAM, Engine, opened, snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 URL = "http://a.example/{}"
 TEXTS = st.text(st.characters(), max_size=3)  # with lone surrogates

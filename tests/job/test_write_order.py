@@ -1,7 +1,5 @@
 """In which order things become durable, and are taken back: what a power failure or a failed crawl finds."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

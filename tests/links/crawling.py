@@ -1,22 +1,16 @@
 """A crawl that knows what it has seen, without an engine around it, and pages as it would have downloaded them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scrapy import Request, Spider
-from scrapy.http import HtmlResponse
+from scrapy.http import HtmlResponse, TextResponse
+from scrapy.link import Link
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.links.spider import UnseenLinks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from scrapy.http import TextResponse
-    from scrapy.link import Link
 
 PAGE = "http://a.example/docs/page.html"
 A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"

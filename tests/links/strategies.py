@@ -1,18 +1,12 @@
 """Pages whose links are spelled in every way that means something to somebody."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 from scrapy import Request
-from scrapy.http import HtmlResponse, XmlResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from scrapy.http import TextResponse
+from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 
 _SPELLED = """
 a.html a.html#x ./a.html ../docs/a.html b.html b.html#y.1_- b.html# # #x #a%20b #a#b #!a #\u00e4 a.html#\u00e4

@@ -1,9 +1,9 @@
 """Whole crawls of a small site, each in a process of its own."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -14,10 +14,6 @@ from scrapy_bloom.links.spider import UnseenLinks
 from tests.support import crawls
 from tests.support.crawls import FollowSpider, crawl
 from tests.support.engine import OUR_FILTER, OURS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PAGES = 40
 SPELLINGS = ["/{0}/{1}.html", "../{0}/{1}.html", "../{0}/{1}.html#x", "/%6{2}/{1}.html#y"]

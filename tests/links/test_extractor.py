@@ -1,13 +1,14 @@
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scrapy import Request
+from scrapy.http import TextResponse
+from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
 from scrapy.utils.response import get_base_url
@@ -18,12 +19,6 @@ from scrapy_bloom.links import memory
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.links.crawling import PAGE, A, B, OpenCrawl, opened, page, page_with, urls_of
 from tests.links.strategies import ARGUMENTS, response_of, sites
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from scrapy.http import TextResponse
-    from scrapy.link import Link
 
 
 def outcome(extract: Callable[[TextResponse], list[Link]], response: TextResponse) -> Any:

@@ -1,18 +1,14 @@
 """Following the URL rules that the guard suggests loses no page."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from benchmarks.loops import crawl, merged
 from benchmarks.sites.programs import GROUPS
 from benchmarks.sites.records import Library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SIZES = {"traps": {"scale": 0.1}}
 SITES = [

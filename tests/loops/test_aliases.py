@@ -1,23 +1,18 @@
 """Parts of URLs that do not matter are learned, and a wrong belief costs nothing but order."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.loops import crawl
+from benchmarks.sites.pages import Page
 from benchmarks.sites.program import Program, link, shown
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
 from scrapy_bloom.loops.novelty import Brought
 from tests.loops.test_share import HOST, NEWS, Queue, new_share
-
-if TYPE_CHECKING:
-    from benchmarks.sites.pages import Page
 
 
 def sketch(key: object) -> bytes:

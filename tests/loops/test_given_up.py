@@ -1,7 +1,5 @@
 """Hosts that the loop guard has given up, among others that go on."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

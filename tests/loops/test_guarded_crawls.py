@@ -1,7 +1,5 @@
 """Real crawls under the loop guard, of a site on loopback with an endless calendar."""
 
-from __future__ import annotations
-
 import json
 import random
 import signal

@@ -1,7 +1,5 @@
 """Sites without traps, each of a kind that a judge of content may misread, are fetched as without the guard."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.loops import crawl

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import pickle
 import random
 from collections import Counter, defaultdict
 from contextlib import closing
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +17,6 @@ from scrapy_bloom.job.records import Batch
 from scrapy_bloom.loops import kinds
 from scrapy_bloom.loops.novelty import NOTHING, Brought
 from scrapy_bloom.loops.share import Mark, Share
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NEWS, BARE, LITTLE = Brought(1), Brought(0), Brought(0.1)
 HOST = "http://a.example"

@@ -1,7 +1,5 @@
 """Imported before anything that keeps ``time.time``, this lets a process live some days later."""
 
-from __future__ import annotations
-
 import time
 
 

@@ -5,34 +5,29 @@ with Site({"/": ["/a", "/b"], "/a": 503}) as site:
 assert site.hits["/b"] == 1
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import scrapy
 from scrapy import crawler as scrapys
 from scrapy.exceptions import CloseSpider
 from scrapy.http import HtmlResponse
+from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
+from typing_extensions import Self
 
 from scrapy_bloom.job import commits
 from tests.support.processes import PROCESSES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from scrapy.link import Link
-    from typing_extensions import Self
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 PATIENCE = 180.0

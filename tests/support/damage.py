@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from scrapy import Request
@@ -14,10 +15,6 @@ from scrapy_bloom.job import commits
 from scrapy_bloom.job.records import Batch, FeedLength, FeedState
 from scrapy_bloom.job.verify import problems_of
 from tests.support.engine import Engine, snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 HOSTS = 5
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -14,6 +16,7 @@ from scrapy.core.downloader import Slot
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
+from twisted.python.failure import Failure
 
 from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
@@ -22,17 +25,9 @@ from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
-from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.inspect import JobInfo, inspect_job
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from twisted.python.failure import Failure
-
-    from scrapy_bloom.job.inspect import JobInfo
 
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"

@@ -6,21 +6,18 @@ import asyncio
 import inspect
 import itertools
 import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from scrapy import Request, signals
+from scrapy.crawler import Crawler
 from scrapy.utils.test import get_crawler
 
 from benchmarks.engine import NOTHING_ELSE
 from tests.support.engine import Engine, PlainSpider
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from scrapy.crawler import Crawler
 
 OURS, SCRAPYS = "scrapy_bloom.components.feeds.FeedExporter", "scrapy.extensions.feedexport.FeedExporter"
 LINES: dict[str, Any] = {"format": "jsonlines"}

@@ -1,14 +1,10 @@
 """An add-on that hides a private part of Scrapy from scrapy-bloom, as if another Scrapy had named it otherwise."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
-
-if TYPE_CHECKING:
-    from scrapy.settings import BaseSettings
 
 
 class Hidden:

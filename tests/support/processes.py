@@ -1,7 +1,5 @@
 """Processes of tests, forked from one that has imported what they need: that takes a tenth of the time of a new one."""
 
-from __future__ import annotations
-
 import multiprocessing
 
 PROCESSES = multiprocessing.get_context("forkserver")

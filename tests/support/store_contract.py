@@ -8,18 +8,14 @@ Each check is given a function that opens the store, as a crawl does; called aga
 what is left of it. ``REOPENING`` are for stores that survive their process.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from scrapy import FormRequest, Request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.engine import Engine
 
-    from tests.support.engine import Engine
-
-    Open = Callable[[], Engine]
+Open = Callable[[], Engine]
 
 ONE, OTHER = b"1" * 20, b"2" * 20
 

@@ -19,8 +19,6 @@ the URL of the site. It may have the attributes
     skip                 modes that do not apply
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -30,10 +28,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import scrapy
 
@@ -43,9 +42,6 @@ from tests.fleet.commands import Command
 from tests.support.processes import PROCESSES
 from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, has_ended, settings_of, stats_in
 from tests.zoo.site import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")

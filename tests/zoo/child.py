@@ -1,7 +1,5 @@
 """Crawls in a process of their own: one spider, or several at a time."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -4,8 +4,6 @@ What a program gives does not depend on the order of answers: a page does the sa
 unfiltered links lead only to pages of higher numbers. So the pages and items of two crawls can be compared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import random

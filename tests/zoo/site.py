@@ -3,17 +3,13 @@
 The address of a page says how it behaves: ``/r/busy2/7`` is busy the first two times.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from typing_extensions import Self
 
 ITEMS = 30
 HTML = {"Content-Type": "text/html"}

@@ -4,8 +4,6 @@ Of one that fails, ``python -m tests.zoo.random_spiders 7`` shows the program; `
 runs it again.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.zoo.cells import compare

@@ -3,21 +3,16 @@
 Several spiders crawl at a time in one process, with a site for each. In a fleet, each spider has processes of its own.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.fleet.servers import RedisServer
 from tests.zoo.cells import OWN, applies, compare, problems_of, run, species_in
 from tests.zoo.random_spiders import species as random_spider
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ZOO = {species.name: species for species in species_in(*OWN)}
 IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(4)]

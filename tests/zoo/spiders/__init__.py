@@ -1,17 +1,13 @@
 """Spiders as people write them, each after the kind of a public report. The docstring says what its user expects."""
 
-from __future__ import annotations
-
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import scrapy
 
 from tests.zoo.site import ITEMS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NO_FLEET = ("fleet", "fleet-kill")
 

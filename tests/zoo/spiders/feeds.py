@@ -1,7 +1,5 @@
 """Items of every type, in files of every kind: each holds what Scrapy would have written."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What follows links by itself, or decides which of them are followed: CrawlSpider, sitemaps, robots.txt, depths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from scrapy.linkextractors import LinkExtractor

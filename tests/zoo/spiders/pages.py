@@ -1,7 +1,5 @@
 """What a page leads to: odd values in requests, long callbacks, failures, and what middlewares make of them."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import decimal

@@ -1,7 +1,5 @@
 """How crawls begin: start requests, logins, redirects, tables of tasks, pages that are polled."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
