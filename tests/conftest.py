@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SLOW_SET = "The slow tests, 15 minutes on two cores: pytest -m slow"
+SLOW_SET = "The slow tests, 10 minutes on two cores: pytest -m slow"
 
 
 def pytest_xdist_auto_num_workers() -> int:
