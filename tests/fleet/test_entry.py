@@ -78,7 +78,7 @@ class Harmful:
         return (Harmful.done.append, ("unpickled",))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(meta=st.dictionaries(st.text(), plain), headers=st.dictionaries(st.sampled_from(["A", "B"]), st.binary()))
 def test_a_request_of_plain_types_comes_back_as_it_was(meta: dict[str, Any], headers: dict[str, bytes]) -> None:
     """Whatever plain types a request holds, the entry brings them back."""
