@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import Aliases
-from scrapy_bloom.loops.kinds import BEGIN, COPIES, Node, Tree, readable
+from scrapy_bloom.loops.kinds import COPIES, Node, Tree, readable
 from scrapy_bloom.loops.links import LinkCounts
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Share:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
-        lists = [kind for kind in self._lists(mark, page_kinds[0], brought) if kind not in noted]
+        lists = [kind for kind in self._lists(mark, brought) if kind not in noted]
         for evidence in _with_alike(lists).keys() - noted.keys():
             evidence.credit()
         for node in [node for kind in (*page_kinds, *lists) for node in kind.nodes]:
@@ -192,14 +192,10 @@ class Share:
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
 
-    def _lists(self, mark: Mark, lane: Kind, brought: Brought) -> list[Kind]:
-        """Return the kinds of the list that alone led to a page of *lane*. What the page *brought* is to their credit.
-
-        They get it while they are needed, as long as hardly any page of *lane* waits.
-        """
+    def _lists(self, mark: Mark, brought: Brought) -> list[Kind]:
+        """Return the kinds of the list that alone led to a page. What the page *brought* is to their credit."""
         is_alone = brought.news and mark.source and self.links.of(mark.fingerprint) == 1
-        is_needed = is_alone and sum(node.waiting for node in lane.nodes) <= BEGIN
-        return [*self._lane(mark.source).path()] if is_needed else []
+        return [*self._lane(mark.source).path()] if is_alone else []
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
