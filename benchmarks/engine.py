@@ -102,6 +102,8 @@ class Engine:
         while self._in_flight:
             self.end()
         self.scheduler.close("finished")
+        if hasattr(self.scheduler, "crawl"):  # as the engine tells it that the spider is closed
+            self.scheduler.crawl.end()
 
 
 ANSWER = Response("data:,")

@@ -246,7 +246,7 @@ class _Assembly:
             is_watched=IN_PROGRESS not in missing,
         )
         crawl = SpiderCrawl(crawler, core, pages, requests, start_urls, options.jobdir)
-        watch_engine(crawler, pages, crawl.done if self._scheduler is not None else None)
+        watch_engine(crawler, pages, crawl.done if self._scheduler is not None else None, crawl.end)
         progress.opened([type(part).__name__ for part in (self._filter, self._scheduler) if part is not None])
         return crawl
 

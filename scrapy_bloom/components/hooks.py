@@ -1,7 +1,7 @@
 """The private Scrapy APIs that we rely on. Each is checked when a crawl opens; without it, a log line names the loss.
 
-Scrapy has no signal for "done with a request", for "replaced by another request", and for the page that a request or
-an item came from.
+Scrapy has no signal for "done with a request", for "replaced by another request", for "all has been done that the end
+of a spider sets off", and for the page that a request or an item came from.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from scrapy_bloom.components.in_progress import CURRENT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.components.in_progress import PagesInProgress
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 IN_PROGRESS = "engine._slot.inprogress"
 DOWNLOADER_SLOTS = "engine.downloader.slots[...].queue, .delay"
+SPIDER_CLOSED = "engine._spider_closed_callback"
 LINK_EXTRACTOR = "LinkExtractor._link_allowed, LxmlParserLinkExtractor._iter_links"
 LOSSES = {
     IN_PROGRESS: "the next run in a job directory fetches every page of this one again, and its items come twice",
@@ -47,6 +49,7 @@ LOSSES = {
     "engine.scraper.handle_spider_error": "pages whose callback raised do not count as failed",
     "FeedExporter.slots, FeedExporter._start_new_batch": "after a kill, items may be missing from feeds or come twice",
     LINK_EXTRACTOR: "UnseenLinkExtractor works like LinkExtractor",
+    SPIDER_CLOSED: "no run in a job directory counts as ended, and the next one takes it for killed",
     "Request._url, ._meta, ._body": "fingerprints take 3 times as long",
 }
 """What is lost without a private part of Scrapy, by its name."""
@@ -76,6 +79,7 @@ def missing_hooks(crawler: Crawler) -> list[str]:
         _takes(scraper, "handle_spider_error", "_failure", "request", "response"),
         _takes(FeedExporter, "_start_new_batch", "self", "batch_id", "uri"),
         _takes(LinkExtractor, "_link_allowed", "self", "link") and hasattr(LxmlParserLinkExtractor, "_iter_links"),
+        callable(getattr(engine, "_spider_closed_callback", None)),
         all(hasattr(Request("data:,"), name) for name in ("_url", "_meta", "_body")),
     )
     return [name for name, there in zip(LOSSES, is_there, strict=True) if not there]
@@ -98,10 +102,13 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(crawler: Crawler, pages: PagesInProgress, done: Callable[[Request], None] | None) -> None:
+def watch_engine(
+    crawler: Crawler, pages: PagesInProgress, done: Callable[[Request], None] | None, closed: Callable[[], None]
+) -> None:
     """Have the engine of *crawler* report to *pages* what becomes of requests.
 
-    *done* is called with each request that the engine is done with.
+    *done* is called with each request that the engine is done with; *closed* when it has closed the spider, and feeds
+    and extensions have ended. The signal ``engine_stopped`` may come before: if the crawl is stopped while it ends.
     """
     engine = engine_of(crawler)
     if engine is None:
@@ -119,6 +126,8 @@ def watch_engine(crawler: Crawler, pages: PagesInProgress, done: Callable[[Reque
         engine.scraper.handle_spider_output_async = _keeping_context(pages, engine.scraper)
     if "engine.scraper.handle_spider_error" not in missing:
         engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
+    if SPIDER_CLOSED not in missing:
+        engine._spider_closed_callback = _after(closed, engine._spider_closed_callback)
 
 
 def wake_engine(crawler: Crawler) -> None:
@@ -249,3 +258,11 @@ def _telling_errors(pages: PagesInProgress, original: Callable[..., Any]) -> Cal
         return original(_failure, request, response, *more)
 
     return handle_spider_error
+
+
+def _after(closed: Callable[[], None], original: Callable[[Spider], Any]) -> Callable[[Spider], Any]:
+    def spider_closed(spider: Spider) -> Any:
+        closed()
+        return original(spider)
+
+    return spider_closed

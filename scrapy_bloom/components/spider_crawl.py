@@ -13,7 +13,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
 from scrapy_bloom.components.requests import PushedStartUrl, asked_for
-from scrapy_bloom.components.startup import has_engine_started, repeat
+from scrapy_bloom.components.startup import is_closing, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.frontier.page import FailedRow, Outcome
 
@@ -88,7 +88,6 @@ class SpiderCrawl:
         if core.delta.is_on:
             crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
             crawler.signals.connect(self._lost_item, signal=signals.item_error)
-        crawler.signals.connect(self._end, signal=signals.engine_stopped)
         self._timer = repeat(core.tick, TICK_SECONDS)
         vars(crawler)[_ATTRIBUTE] = self
         _open_crawls.add(self)
@@ -212,10 +211,10 @@ class SpiderCrawl:
         self._timer.cancel()
         _open_crawls.discard(self)
         self.core.close(reason)
-        if not has_engine_started(self.crawler):
-            self._end()
+        if not is_closing(self.crawler):  # a filter or a scheduler that is used without a crawl
+            self.end()
 
-    def _end(self) -> None:
-        """Note that the crawl has ended, and let go of everything."""
+    def end(self) -> None:
+        """Note that the crawl has ended, and let go of everything, now that feeds and extensions have ended."""
         if self.core.is_closed and self.core.end() and self.jobdir is not None:
             unblock_scrapys_scheduler(self.jobdir)

@@ -64,9 +64,9 @@ def job_directory(settings: BaseSettings) -> Path | None:
     raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
 
 
-def has_engine_started(crawler: Crawler) -> bool:
-    """Return whether the engine of *crawler* has run, so that it says when it stops."""
-    return getattr(engine_of(crawler), "start_time", None) is not None
+def is_closing(crawler: Crawler) -> bool:
+    """Return whether the engine of *crawler* has a spider: it closes that, and reports it."""
+    return getattr(engine_of(crawler), "spider", None) is not None
 
 
 def keep_spider_state(crawler: Crawler) -> None:

@@ -355,7 +355,7 @@ def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> No
         answer(engine, engine.fetch(Request("http://a.example/new")), "item")
         engine.push(Request("http://a.example/pending"))
         engine.engine._slot.inprogress.clear()
-        engine.scheduler.close("shutdown")
+        engine.close("shutdown")
     again = [Request(f"http://a.example/{name}", dont_filter=True) for name in ("old", "new")]
     with opened(tmp_path / "job", own) as engine:
         assert engine.push(*again) == [False, True]

@@ -13,6 +13,7 @@ from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, tree
 
 ROOT = Path(__file__).parents[2]
+LINKS = "scrapy.linkextractors.lxmlhtml.LxmlLinkExtractor._link_allowed"
 PARTS = [
     "scrapy.core.engine._Slot.inprogress",
     "scrapy.core.engine._Slot.nextcall",
@@ -22,7 +23,8 @@ PARTS = [
     "scrapy.core.scraper.Scraper.handle_spider_output_async",
     "scrapy.core.scraper.Scraper.handle_spider_error",
     "scrapy.extensions.feedexport.FeedExporter._start_new_batch",
-    "scrapy.linkextractors.lxmlhtml.LxmlLinkExtractor._link_allowed",
+    LINKS,
+    "scrapy.core.engine.ExecutionEngine._spider_closed_callback",
 ]
 """In the order of the table."""
 PAGES = 12
@@ -46,7 +48,7 @@ def test_a_missing_part_is_one_line(tmp_path: Path, parts: list[str], in_job: bo
         "ADDONS": {"tests.support.hidden.HideParts": 1, **ADDON["ADDONS"]},
         "HIDDEN": parts,
         "JOBDIR": str(tmp_path / "job") if in_job else None,
-        "SPIDER": f"{__name__}.UnseenSpider" if parts == PARTS[-1:] else "tests.support.crawls.FollowSpider",
+        "SPIDER": f"{__name__}.UnseenSpider" if parts == [LINKS] else "tests.support.crawls.FollowSpider",
         "FEEDS": {str(feed): {"format": "jsonlines"}},
     }
     with Site(tree(PAGES)) as site:

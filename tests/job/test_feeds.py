@@ -1,5 +1,6 @@
 """Feeds as part of the commit: what is in them after kills, and what happens to those that cannot be part of it."""
 
+import asyncio
 import gzip
 import io
 import itertools
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 import scrapy
+from scrapy.exceptions import CloseSpider
 from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.postprocessing import GzipPlugin
+from typing_extensions import Self
 
 from scrapy_bloom.job import open_pages
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.crawls import ADDON, Site, crawl, start
+from tests.support.crawls import ADDON, FollowSpider, Site, crawl, start
 from tests.support.feeds import FEED, LINES, FeedRun, numbered
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -282,6 +285,64 @@ def test_a_resumed_run_without_items_closes_its_feed(ram: Path, caplog: pytest.L
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     assert (ram / "items.json").read_text() == '[\n{"n": 0}\n]'
     assert (ram / "items.csv").read_text().split() == ["n", "0"]
+
+
+class StoppedWhileItEnds:
+    """Item pipeline: stops the crawl while it ends, some turns of the event loop before the scheduler is closed."""
+
+    def __init__(self, crawler: Any) -> None:
+        self._crawler, self._turns = crawler, crawler.settings.getint("TURNS")
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Self:
+        return cls(crawler)
+
+    async def close_spider(self, spider: Any = None) -> None:
+        crawler = self._crawler
+        self._stop = asyncio.ensure_future(crawler.stop_async()) if hasattr(crawler, "stop_async") else crawler.stop()
+        for _ in range(self._turns):
+            await asyncio.sleep(0)
+
+    def process_item(self, item: Any, spider: Any = None) -> Any:
+        return item
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turns", range(10))
+def test_a_crawl_that_is_stopped_while_it_ends_has_whole_feeds(tmp_path: Path, turns: int) -> None:
+    """Scrapy may report then that the engine has stopped before the feeds are closed, or end the process."""
+    feed = tmp_path / "items.json"
+    settings = {**ADDON, "JOBDIR": str(tmp_path / "job"), "FEEDS": {str(feed): {"format": "json"}}}
+    stopped = {"ITEM_PIPELINES": {f"{__name__}.StoppedWhileItEnds": 1}, "TURNS": turns}
+    with Site({"/": ["/a"], "/a": []}) as site:
+        crawl(site, tmp_path, {**settings, **stopped})
+        if not inspect_job(tmp_path / "job").state.is_finished:
+            crawl(site, tmp_path, settings)
+    assert sorted(item["url"].rpartition("/")[2] for item in json.loads(feed.read_text())) == ["", "a"]
+
+
+class ClosedWhileItOpens(FollowSpider):
+    """Asks to be closed when it is opened: newer versions of Scrapy close it before the engine has started."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.close_it, signal=scrapy.signals.spider_opened)
+        return spider
+
+    def close_it(self) -> None:
+        raise CloseSpider
+
+
+def test_a_spider_that_is_closed_while_it_opens_has_the_feeds_of_scrapy(tmp_path: Path) -> None:
+    files = {}
+    with Site({"/": []}) as site:
+        for name, ours in {"scrapy": {}, "ours": {**ADDON, "JOBDIR": str(tmp_path / "job")}}.items():
+            feed = tmp_path / f"{name}.xml"
+            settings = {"SPIDER": f"{__name__}.ClosedWhileItOpens", "FEEDS": {str(feed): {"format": "xml"}}}
+            crawl(site, tmp_path, {**ours, **settings, "FEED_STORE_EMPTY": True})
+            files[name] = re.sub("http:[^<]*", "", feed.read_text())
+    assert files["ours"] == files["scrapy"]
 
 
 def test_a_start_that_is_refused_leaves_the_state_of_the_spider(tmp_path: Path) -> None:

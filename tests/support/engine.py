@@ -215,8 +215,18 @@ class Engine:
         """A clean stop, after all that was in progress has ended."""
         for request in list(self.engine._slot.inprogress):
             self.end(request)
+        self.close(reason)
+        self.closed()
+
+    def close(self, reason: str) -> None:
+        """Close the scheduler, as the engine does before the handlers of ``spider_closed``."""
         self.scheduler.close(reason)
         self.engine.downloader.close()
+
+    def closed(self) -> None:
+        """What the engine reports when these handlers have ended."""
+        if self.crawl is not None:
+            self.crawl.end()
 
     def killed(self, copy: Path) -> Path:
         """Copy the files of the job as a kill at this moment would leave them, and return the copy. Then stop."""

@@ -87,8 +87,7 @@ class FeedRun:
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
-        self.engine.engine.start_time = 1.0  # as of an engine that has run
-        _in_loop(partial(self.engine.stop, reason))
+        _in_loop(partial(self.engine.close, reason))
         _close(self.engine.crawler)
 
     def end(self, reason: str = "finished") -> FeedRun:
@@ -99,7 +98,7 @@ class FeedRun:
 
     def stop(self) -> None:
         """Stop the engine, after the spider was closed."""
-        _send(self.engine.crawler, signals.engine_stopped)
+        self.engine.closed()
 
 
 def write_plainly(directory: Path, feeds: Mapping[str, Mapping[str, Any]], items: list[Any], **settings: Any) -> None:

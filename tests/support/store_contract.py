@@ -141,8 +141,8 @@ def keeps_what_is_pending(open_: Open) -> None:
     done = engine.fetch(*(Request(url(n)) for n in range(8)))
     engine.end(done)
     engine.fetch()
-    engine.scheduler.close("shutdown")  # with a request in flight: Scrapy waits for these, but a time limit may not
-    engine.engine.downloader.close()
+    engine.close("shutdown")  # with a request in flight: Scrapy waits for these, but a time limit may not
+    engine.closed()
     engine = open_()
     assert len(engine.store) == 7
     assert not any(engine.push(*(Request(url(n)) for n in range(8))))
