@@ -26,7 +26,6 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
 from typing_extensions import Self
 
-from scrapy_bloom.job import commits
 from tests.support.processes import PROCESSES
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
@@ -281,6 +280,8 @@ def crawl_here(settings: dict[str, Any]) -> None:
     import warnings
 
     from scrapy.exceptions import ScrapyDeprecationWarning
+
+    from scrapy_bloom.job import commits
 
     warnings.simplefilter("error", ScrapyDeprecationWarning)
     commits.COMMIT_SECONDS = 0.1  # tests wait for commits
