@@ -171,7 +171,7 @@ class Aliases:
             if not part or part in ignored:
                 likes.append(alike or 0.0)
             if part:
-                self._count(address, part, alike, brought.news)
+                self._count(address, part, alike, brought)
         is_repeated = max(likes, default=0.0) >= ALIKE
         if is_copy and likes and not is_repeated and brought.news >= CONTRADICTION:
             for part in ignored:
@@ -223,15 +223,15 @@ class Aliases:
             return None
         return of_host.setdefault(part, Votes())
 
-    def _count(self, address: Address, part: str, alike: float | None, news: float) -> None:
-        """Count a pair of pages that differ in *part*. The later one is at *address* and brought *news*.
+    def _count(self, address: Address, part: str, alike: float | None, brought: Brought) -> None:
+        """Count a pair of pages that differ in *part*. The later one is at *address* and *brought* this.
 
-        Pages without a sketch cannot be compared. They differ if the later one brought much. If it brought a little,
-        its section goes on record without a vote.
+        Pages without a sketch cannot be compared, nor do lists of links that look alike show the same. They differ if
+        the later one brought much. If it brought a little, its section goes on record without a vote.
         """
-        if alike is None:
-            alike = None if news < CONTRADICTION else 0.0
-        if alike is None and not news:
+        if alike is None or (alike >= ALIKE and not brought.has_text):
+            alike = None if brought.news < CONTRADICTION else 0.0
+        if alike is None and not brought.news:
             return
         votes = self._votes(address.host, part)
         if votes is None:

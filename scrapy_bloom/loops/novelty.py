@@ -100,6 +100,8 @@ class Brought(NamedTuple):
     """Hashes of lines that few pages have, for :func:`likeness`; empty if there are too few of them."""
     is_page: bool = True
     """Whether there was an answer, and no refusal or fault."""
+    has_text: bool = True
+    """Whether three lines or more are not links. Lists of links that show the same may lead to different pages."""
 
 
 NOTHING = Brought(0, is_page=False)
@@ -136,7 +138,8 @@ class Novelty:
             self._count_lines(kept)
         new_numbers, sketch = self._numbers(url, lines[:LINES], is_apart=is_apart)
         has_medium = b"<" in html and self._has_new_medium(html)
-        return Brought(1.0 if has_medium else min(1.0, (new + new_numbers) / ENOUGH), sketch)
+        has_text = sum(line[0] != _LINK for line in lines) > 2
+        return Brought(1.0 if has_medium else min(1.0, (new + new_numbers) / ENOUGH), sketch, has_text=has_text)
 
     def _count_lines(self, lines: Sequence[bytes]) -> None:
         """Count a page with *lines* of markup. Those that three pages have as they are, are not read any more."""
@@ -217,9 +220,12 @@ class Novelty:
             elif times and self._add(b"\5" + template + times):
                 new_times.append(len(times))
         new += sum(new_times) * (len(new_times) >= ENOUGH_TIMES)
+        return new, self._sketch(shown, is_apart=is_apart)
+
+    def _sketch(self, shown: Iterable[int], *, is_apart: bool) -> bytes:
+        """Return the sketch of a page, given the hashes of its lines."""
         rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line, is_apart=is_apart))
-        has_text = sum(line[0] != _LINK for line in lines) > 2  # a page of links is known by where these lead
-        return new, array("Q", rare[:SKETCH]).tobytes() if has_text and len(rare) > 2 else b""
+        return array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
 
     def _is_layout(self, template: bytes, shape: str) -> bool:
         """Count a line, given without its numbers, on a page whose URL has *shape*. Return whether it is layout."""
