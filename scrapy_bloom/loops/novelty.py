@@ -132,11 +132,9 @@ class Novelty:
             text = html.translate(_VALUES)
         lines = list(dict.fromkeys(filter(None, map(bytes.strip, text.split(b"\n")))))
         new = self._new_text(url, lines)
-        # A page that shows all lines of another one, digits aside, may be its copy: it does not make them common.
-        is_apart = self._add(b"\7" + blake2b(b"\n".join(lines).translate(ALIKE), digest_size=16).digest())
-        if is_apart or len(html) == READ:
+        if new or len(html) == READ:
             self._count_lines(kept)
-        new_numbers, sketch = self._numbers(url, lines[:LINES], is_apart=is_apart)
+        new_numbers, sketch = self._numbers(url, lines[:LINES], is_new=new > 0)
         has_medium = b"<" in html and self._has_new_medium(html)
         has_text = sum(line[0] != _LINK for line in lines) > 2
         return Brought(1.0 if has_medium else min(1.0, (new + new_numbers) / ENOUGH), sketch, has_text=has_text)
@@ -199,10 +197,10 @@ class Novelty:
                 is_news |= self._add(b"\1" + _token_in_medium(b"", address))
         return is_news
 
-    def _numbers(self, url: str, lines: Sequence[bytes], *, is_apart: bool) -> tuple[int, bytes]:
+    def _numbers(self, url: str, lines: Sequence[bytes], *, is_new: bool) -> tuple[int, bytes]:
         """Return how many characters the new numbers in *lines* have, and the sketch of the page.
 
-        A page that is not *is_apart*, whose text another page has had, does not make its lines common.
+        A page without new text does not make its lines common: it may be a copy, and show the lines of one page again.
         """
         of_url = {number.lstrip(b"0") for number in _digits(url.encode())}
         telling = {line: _telling(line, of_url) for line in lines if _has_digit(line) and len(line) <= 4 * REMEMBERED}
@@ -220,11 +218,11 @@ class Novelty:
             elif times and self._add(b"\5" + template + times):
                 new_times.append(len(times))
         new += sum(new_times) * (len(new_times) >= ENOUGH_TIMES)
-        return new, self._sketch(shown, is_apart=is_apart)
+        return new, self._sketch(shown, is_new=is_new)
 
-    def _sketch(self, shown: Iterable[int], *, is_apart: bool) -> bytes:
+    def _sketch(self, shown: Iterable[int], *, is_new: bool) -> bytes:
         """Return the sketch of a page, given the hashes of its lines."""
-        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line, is_apart=is_apart))
+        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line, is_new=is_new))
         return array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
 
     def _is_layout(self, template: bytes, shape: str) -> bool:
@@ -236,12 +234,12 @@ class Novelty:
             self._shapes.set(key, shapes)
         return len(shapes) >= SHAPES
 
-    def _is_rare(self, line: int, *, is_apart: bool) -> bool:
-        """Return whether few pages had the line whose hash is *line*; count the page if it *is_apart*."""
+    def _is_rare(self, line: int, *, is_new: bool) -> bool:
+        """Return whether few pages had the line whose hash is *line*; count the page if it *is_new*."""
         pages = self._met.get(line + 1) or 0  # a line without markup has the same hash in _count_lines
-        if is_apart:
+        if is_new:
             self._met.set(line + 1, pages + 1)
-        return pages + is_apart < COMMON
+        return pages + is_new < COMMON
 
 
 def likeness(sketch: bytes, other: bytes) -> float | None:
