@@ -105,7 +105,7 @@ class Options:
             raise TypeError("the crawler has no stats yet: it applies its settings first")
         bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
         if jobdir is not None and looks_only(crawler):
-            logger.info("%s is left alone: this is no crawl, but a command that looks at pages", jobdir)
+            logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
             jobdir = None
         options = vars(crawler)[_OPTIONS] = cls(crawler, bloom, jobdir, looks_only(crawler), fingerprints_of(crawler))
         return options

@@ -1,7 +1,7 @@
 """The private Scrapy APIs that we rely on. Each is checked when a crawl opens; without it, a log line names the loss.
 
-Scrapy has no signal for "done with a request", for "replaced by another request", for "all has been done that the end
-of a spider sets off", and for the page that a request or an item came from.
+Scrapy has no signal for "done with a request", "replaced by another request" and "feeds and extensions have ended", nor
+for the page that a request or an item came from.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def watch_engine(
 ) -> None:
     """Have the engine of *crawler* report to *pages* what becomes of requests.
 
-    *done* is called with each request that the engine is done with; *closed* when it has closed the spider, and feeds
-    and extensions have ended. The signal ``engine_stopped`` may come before: if the crawl is stopped while it ends.
+    *done* is called with each request that the engine is done with. *closed* is called when the spider is closed, and
+    feeds and extensions have ended. The signal ``engine_stopped`` comes earlier if a crawl is stopped while it ends.
     """
     engine = engine_of(crawler)
     if engine is None:

@@ -13,7 +13,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
 from scrapy_bloom.components.requests import PushedStartUrl, asked_for
-from scrapy_bloom.components.startup import is_closing, repeat
+from scrapy_bloom.components.startup import has_spider, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.frontier.page import FailedRow, Outcome
 
@@ -211,7 +211,7 @@ class SpiderCrawl:
         self._timer.cancel()
         _open_crawls.discard(self)
         self.core.close(reason)
-        if not is_closing(self.crawler):  # a filter or a scheduler that is used without a crawl
+        if not has_spider(self.crawler):  # a filter or a scheduler that is used without a crawl
             self.end()
 
     def end(self) -> None:

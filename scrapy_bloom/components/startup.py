@@ -64,8 +64,8 @@ def job_directory(settings: BaseSettings) -> Path | None:
     raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
 
 
-def is_closing(crawler: Crawler) -> bool:
-    """Return whether the engine of *crawler* has a spider: it closes that, and reports it."""
+def has_spider(crawler: Crawler) -> bool:
+    """Return whether the engine of *crawler* has a spider, and will report when that is closed."""
     return getattr(engine_of(crawler), "spider", None) is not None
 
 

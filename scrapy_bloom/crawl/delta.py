@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class NoDelta:
-    """What a crawl that is no delta crawl knows of earlier runs: nothing."""
+    """What a crawl without ``BLOOM_DELTA`` knows of earlier runs: nothing."""
 
     is_on = False
 

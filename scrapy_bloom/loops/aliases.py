@@ -226,8 +226,8 @@ class Aliases:
     def _count(self, address: Address, part: str, alike: float | None, brought: Brought) -> None:
         """Count a pair of pages that differ in *part*. The later one is at *address* and *brought* this.
 
-        Pages without a sketch cannot be compared, nor do lists of links that look alike show the same. They differ if
-        the later one brought much. If it brought a little, its section goes on record without a vote.
+        Pages without a sketch cannot be compared, and lists of links that look alike may lead to different pages. Such
+        pages differ if the later one brought much. If it brought a little, its section goes on record without a vote.
         """
         if alike is None or (alike >= ALIKE and not brought.has_text):
             alike = None if brought.news < CONTRADICTION else 0.0

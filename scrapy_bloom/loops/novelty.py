@@ -101,7 +101,7 @@ class Brought(NamedTuple):
     is_page: bool = True
     """Whether there was an answer, and no refusal or fault."""
     has_text: bool = True
-    """Whether three lines or more are not links. Lists of links that show the same may lead to different pages."""
+    """Whether at least three lines are not links. Lists of links may look alike and lead to different pages."""
 
 
 NOTHING = Brought(0, is_page=False)

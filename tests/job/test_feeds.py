@@ -341,7 +341,7 @@ def test_a_spider_that_is_closed_while_it_opens_has_the_feeds_of_scrapy(tmp_path
             feed = tmp_path / f"{name}.xml"
             settings = {"SPIDER": f"{__name__}.ClosedWhileItOpens", "FEEDS": {str(feed): {"format": "xml"}}}
             crawl(site, tmp_path, {**ours, **settings, "FEED_STORE_EMPTY": True})
-            files[name] = re.sub("http:[^<]*", "", feed.read_text())
+            files[name] = feed.read_text()
     assert files["ours"] == files["scrapy"]
 
 
