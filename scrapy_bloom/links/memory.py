@@ -165,12 +165,17 @@ def _joined(link: str, base: str, encoding: str, folder: _Place | None) -> str:
     """Return the URL of *link* as Scrapy makes it; ValueError if there is none. In a *folder*, much faster."""
     match = _match_plain(link)
     if match is None or folder is None:
-        return safe_url_string(urljoin(base, link), encoding=encoding)
+        return _resolved(link, base, encoding)
     directory = folder.directories.get(match[1])
     if directory is None:
-        directory = safe_url_string(urljoin(base, match[1] or "./"), encoding=encoding)
+        directory = _resolved(match[1] + "x", base, encoding).removesuffix("x")
         folder.directories[match[1]] = directory
     return directory + match[2]
+
+
+def _resolved(link: str, base: str, encoding: str) -> str:
+    """Return the URL of *link*, resolved twice as Scrapy does: above a root, Python 3.13.0 gives "file:x" first."""
+    return urljoin(base, safe_url_string(urljoin(base, link), encoding=encoding))
 
 
 def _fingerprint_if_seen(url: str, of_url: Callable[[str], bytes], decisions: Decisions) -> bytes | None:

@@ -3,11 +3,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from scrapy import Request
-from scrapy.http import TextResponse
+from scrapy.http import HtmlResponse, TextResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.request import fingerprint
@@ -36,7 +36,12 @@ def fingerprint_of(url: str) -> bytes | None:
         return None
 
 
+LINK_ABOVE_THE_ROOT = ("a", (("href", "../../../x"),), "", "text", "nav")
+ABOVE_THE_ROOT = (HtmlResponse, "file:///docs/page.html", None, "utf-8", [LINK_ABOVE_THE_ROOT])
+
+
 @hypothesis_settings(max_examples=20, deadline=None)
+@example({}, [ABOVE_THE_ROOT], {0}, set(), 200_000)
 @given(ARGUMENTS, sites(), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 9)), st.sampled_from([3, 200_000]))
 def test_the_links_are_those_of_scrapy_without_the_seen_ones(
     arguments: dict[str, Any], pages: list[Any], recorded: set[int], forgotten: set[int], most_known: int
