@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.in_hand import InHand
 from scrapy_bloom.fleet.life import Life
 from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
-from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
 
@@ -50,8 +48,7 @@ class Worker(NamedTuple):
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-    Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.session`. After a :attr:`failure` the
-    crawl must end.
+    Its thread joins, delivers and looks for requests, again and again. After a :attr:`failure` the crawl must end.
 
     When a life has ended, pages in hand are fetched again. If that is because the server went back in time, it does not
     know their links: they are sent again, and :attr:`times_back` tells the crawl to forget what it knows.
@@ -78,7 +75,6 @@ class LeaseClient:
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
         self._outbox = Outbox(queue, journal or Journal())
-        self._in_hand = InHand()
         self.times_back = 0
         """How often the server went back in time."""
         # of the thread
@@ -86,7 +82,7 @@ class LeaseClient:
         """The exception that ended the thread; None if there was none."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
-        self._session = Session()
+        self._deadline = 0.0  # when the end of the crawl stops waiting for the server
         self._can_start = can_start
         self.start_ticket: Ticket | None = None
         """The lease of start(), to be acknowledged when start() has run; None while this worker has no such lease."""
@@ -94,7 +90,7 @@ class LeaseClient:
     @property
     def paused(self) -> Paused:
         """The slots that are paused, as far as this worker knows."""
-        return self._in_hand.paused
+        return self._life.paused
 
     @property
     def _life(self) -> Life:
@@ -121,7 +117,7 @@ class LeaseClient:
         """
         with self._lock:
             ticket = message.ticket if isinstance(message, Done) else None
-            if ticket is not None and ticket.id != START and not self._in_hand.end(ticket):  # its life has ended
+            if ticket is not None and ticket.id != START and not self._life.end_page(ticket):  # its life has ended
                 self.counts["stale"] += 1
                 return
             self._outbox.put(message, is_root=is_root)
@@ -130,12 +126,12 @@ class LeaseClient:
     def next(self) -> tuple[Ticket, bytes] | None:
         """Return the next request that the worker has a lease on, if one is ready and its slot is not paused."""
         with self._lock:
-            return self._in_hand.next() if self.failure is None else None
+            return self._life.next() if self.failure is None else None
 
     def __len__(self) -> int:
         """Return how many requests are ready; at least 1 unless nothing is pending or in hand at any worker."""
         with self._lock:
-            return self._in_hand.ready or (not self._life.is_over)
+            return self._life.ready or (not self._life.is_over)
 
     @property
     def has_delivered_all(self) -> bool:
@@ -158,7 +154,7 @@ class LeaseClient:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Deliver what there is, and give back the rest. Waits for a server that is away at most 2 * *seconds*."""
-        self._session.deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * seconds)
@@ -175,33 +171,26 @@ class LeaseClient:
 
     def _run(self) -> None:
         try:
-            while self._session.state is not SessionState.ENDED:
-                self._go_on(is_last=self._closing.is_set())
+            while self._goes_on(is_last=self._closing.is_set()):
                 self._closing.wait(FLUSH_SECONDS)
         except Exception as error:  # whatever it is: the crawl must not wait for this thread
             self.failure = error
-            self._move(SessionEvent.LOST)
 
-    def _go_on(self, *, is_last: bool) -> None:
-        """Join if need be, deliver, look for requests; and leave if this *is_last* and all is delivered."""
-        if self._is_outside():
+    def _goes_on(self, *, is_last: bool) -> bool:
+        """Join if need be, deliver, and look for requests; if this *is_last* and all is delivered, leave.
+
+        Returns False if the worker has left, or has waited for too long.
+        """
+        if self._life.has_ended:
             self._succeeds(self._join)
         # A full server takes no links and still renews leases, so it is looked at in any case.
-        has_delivered = not self._is_outside() and self._succeeds(self._deliver)
-        has_looked = not self._is_outside() and self._succeeds(self._look)
-        if has_delivered and has_looked:
-            self._move(SessionEvent.ANSWERED)
-        has_left = is_last and has_delivered and not self._is_outside() and self._succeeds(self._leave)
-        if has_left or (is_last and time.monotonic() > self._session.deadline):
-            self._move(SessionEvent.LEFT)
-
-    def _is_outside(self) -> bool:
-        return self._session.state is SessionState.OUTSIDE
-
-    def _move(self, event: SessionEvent) -> None:
-        before = self._session.move(event)
-        if before is SessionState.AWAY and event is SessionEvent.ANSWERED:
+        has_delivered = not self._life.has_ended and self._succeeds(self._deliver)
+        has_looked = not self._life.has_ended and self._succeeds(self._look)
+        if has_delivered and has_looked and self._life.is_away:
+            self._life.is_away = False
             logger.info("The server %s answers again", self._queue.server.where)
+        has_left = is_last and has_delivered and not self._life.has_ended and self._succeeds(self._leave)
+        return not has_left and not (is_last and time.monotonic() > self._deadline)
 
     def _succeeds(self, step: Callable[[], object]) -> bool:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
@@ -210,18 +199,16 @@ class LeaseClient:
         except LifeEndedError as ended:
             logger.warning("%s. What this worker has in hand is fetched again", ended)
             self.counts["went_back" if ended.went_back else "lease_lost"] += 1
-            self._move(SessionEvent.LIFE_ENDED)
             with self._lock:
-                self._in_hand.clear()
+                self._life.end()
                 if ended.went_back:
                     self._outbox.begin_anew()
                     self.times_back += 1
             return False
         except (RedisError, *AWAY) as error:
-            excuse = excuse_in(error)
-            was_active = self._session.state is SessionState.ACTIVE
-            self._move(SessionEvent.SILENT)
-            if was_active:
+            excuse, life = excuse_in(error), self._life
+            if not life.is_away and not life.has_ended:
+                life.is_away = True
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
@@ -229,18 +216,16 @@ class LeaseClient:
                     excuse,
                     error,
                 )
-            self._session.next_beat = 0.0  # the next look calls the server in any case
+            life.next_beat = 0.0  # the next look calls the server in any case
             time.sleep(AWAY_SECONDS)
             return False
         return True
 
     def _join(self) -> None:
-        life = Life(secrets.token_hex(8), self._queue.shards)
+        life = Life(secrets.token_hex(8), self._queue.shards, self.paused)
         self._queue.join(life.token, self._worker.name, last=self._life.token)
-        self._session.next_beat = 0.0
         with self._lock:
-            self._outbox.begin_life(life)
-        self._move(SessionEvent.JOINED)
+            self._outbox.life = life
 
     def _leave(self) -> None:
         self._queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
@@ -251,12 +236,12 @@ class LeaseClient:
         self._outbox.journal.write()
         while self._has_calls():
             call, answer = self._outbox.deliver()
-            self._life.note_change(call.shard)
-            self._session.last_event = time.monotonic()
+            self._life.shards[call.shard].state = True, -1  # until the next look, it may be busy
+            self._life.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
             if answer.paused:
-                self._in_hand.pause(answer.paused)
+                self._life.pause(answer.paused)
             self.counts["dead_lettered"] += sum(
                 isinstance(message, Done) and message.why != "" for message in call.messages
             )
@@ -271,15 +256,14 @@ class LeaseClient:
 
     def _look(self) -> None:
         """Take requests if few are ready, and renew the leases in time."""
-        now = time.monotonic()
-        wanted, is_due = self._wanted(now), now >= self._session.next_beat
+        now, life = time.monotonic(), self._life
+        wanted, is_due = self._wanted(now), now >= life.next_beat
         if not wanted and not is_due:
             return
         taken = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
-            self._session.next_beat = now + self._queue.lease_seconds / 3
-        self._session.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
-        life = self._life
+            life.next_beat = now + self._queue.lease_seconds / 3
+        life.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
         is_empty = not taken and life.is_nothing_left() if wanted else life.is_over
         with self._lock:
             was_over, life.is_over = life.is_over, is_empty and not self._outbox
@@ -287,7 +271,7 @@ class LeaseClient:
         if has_news:
             self._news()
         if taken:
-            self._session.last_event = now
+            life.last_event = now
         elif not is_empty:
             self._warn_of_silence(now)
 
@@ -301,16 +285,17 @@ class LeaseClient:
 
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
-        if self._session.state is not SessionState.ACTIVE or self._closing.is_set() or now < self._session.next_look:
+        life = self._life
+        if life.is_away or self._closing.is_set() or now < life.next_look:
             return 0
         with self._lock:
-            wanted = self._worker.ahead - self._in_hand.unpaused
+            wanted = self._worker.ahead - life.unpaused
         return wanted if 2 * wanted >= self._worker.ahead else 0
 
     def _warn_of_silence(self, now: float) -> None:
         silence = 2 * self._queue.lease_seconds
-        if now > self._session.last_event + silence:
-            self._session.last_event = now
+        if now > self._life.last_event + silence:
+            self._life.last_event = now
             counts = SharedQueue(self._queue.server, self._queue.prefix).info()
             message = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
             in_hand = {worker["worker"]: worker["leased"] for worker in counts["workers"]}
@@ -318,18 +303,17 @@ class LeaseClient:
 
     def _take(self, shard: int, most: int) -> int:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
-        with self._lock:
-            later = self._in_hand.slots_with(self._worker.per_slot)
         life = self._life
+        with self._lock:
+            later = life.slots_with(self._worker.per_slot)
         known = life.shards[shard]
         options: dict[str, Any] = {"number": known.answered, "can_start": self._can_start}
         answer = self._queue.take(shard, life.token, known.newest, most, later, **options)
         if answer.starts and (self.start_ticket is None or self.start_ticket.token != life.token):
             self.start_ticket = Ticket(0, START, "", life.token)
             self._news()
-        life.note(shard, answer, has_asked=most > 0)
         with self._lock:
-            self._in_hand.take(answer.requests)
+            life.take(shard, answer, has_asked=most > 0)
         self.counts["left"] = sum(of_shard.left for of_shard in life.shards)
         self.counts["returned"] += answer.returned
         self.counts["dead_lettered"] += answer.buried

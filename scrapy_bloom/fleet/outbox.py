@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.fleet.life import Life
 from scrapy_bloom.fleet.messages import Done, Message, size_of
+from scrapy_bloom.frontier.paused import Paused
 
 if TYPE_CHECKING:
     from scrapy_bloom.fleet.messages import Finished
@@ -45,16 +46,12 @@ class Outbox:
         self._messages: deque[Message] = deque()
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._calls: deque[Call] = deque()
-        self.life = Life("", 0)
+        self.life = Life("", 0, Paused())
         """The worker's current life, which makes the calls."""
 
     def __len__(self) -> int:
         """Return how many messages the server has not taken."""
         return len(self._messages) + sum(len(call.messages) for call in self._calls)
-
-    def begin_life(self, life: Life) -> None:
-        """Make calls in *life* from now on: the worker has joined."""
-        self.life = life
 
     def settle(self) -> None:
         """Ask the server which calls of a killed run it has carried out, and settle these calls in the journal.
