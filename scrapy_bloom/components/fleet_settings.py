@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.components.requests import scrapys_order
 from scrapy_bloom.fleet.connection import WorkerOptions
-from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.messages import Politeness
 from scrapy_bloom.fleet.server import DEFAULT_URL
 from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost

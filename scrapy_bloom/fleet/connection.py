@@ -11,11 +11,10 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
@@ -27,7 +26,7 @@ from scrapy_bloom.frontier.journal import Journal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scrapy_bloom.fleet.politeness import Politeness
+    from scrapy_bloom.fleet.messages import Politeness
     from scrapy_bloom.fleet.takeover import ScrapyRedis
     from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.settings import BloomSettings
@@ -35,23 +34,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 START_SECONDS = 60.0
 """How long the start of a worker waits for a server that is away."""
 EXIT_SECONDS = 3.0
 """How long the end of the process waits for the server if nobody has closed the crawl."""
-
-
-@dataclass(frozen=True)
-class Connection:
-    """What connects one worker to the fleet."""
-
-    queue: Queue
-    client: LeaseClient
-    journal: Journal
-    """Of the worker's own feeds; one that notes nothing if it has no job directory."""
-    on_close: ExitStack
-    process: str = field(default_factory=partial(secrets.token_hex, 4))
-    """Tells this process from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +62,7 @@ class WorkerOptions:
     """The list on the server that items go to."""
     has_start: bool = False
     """Whether the worker can run start()."""
-    scrapy_redis: ScrapyRedis | None = None
+    scrapy_redis: ScrapyRedis
     """What scrapy-redis may have left on the server."""
 
 
@@ -85,8 +73,10 @@ def connect(
     *,
     wake: Callable[[], object],
     open_journal: Callable[[Path], Journal],
-) -> Connection:
+) -> tuple[LeaseClient, ExitStack]:
     """Join the fleet of *settings*, and lock the worker's directory, if it has one.
+
+    Returns the worker's client, and what ends the connection.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -108,13 +98,12 @@ def connect(
         # With a job directory, it is the same worker after each start there.
         worker = Worker(_name_of(directory), options.ahead, options.per_slot)
 
-        def join() -> Connection:
+        def join() -> tuple[LeaseClient, ExitStack]:
             with ExitStack() as on_failure:
                 server = Server(**options.address)
                 on_failure.callback(server.close)
                 server.warn_if_it_forgets()
-                if options.scrapy_redis is not None:
-                    options.scrapy_redis.warn(server)
+                options.scrapy_redis.warn(server)
                 queue = Queue.of(server, settings, fingerprints, spider, **of_queue)
                 queue.begin()
                 client = LeaseClient(queue, worker, news=wake, journal=journal, can_start=options.has_start)
@@ -123,12 +112,12 @@ def connect(
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.
                 atexit.register(client.close, EXIT_SECONDS)
                 on_error.push(on_failure.pop_all())
-                return Connection(queue, client, journal, on_error.pop_all())
+                return client, on_error.pop_all()
 
         return _once_the_server_is_there(join)
 
 
-def _once_the_server_is_there(join: Callable[[], Connection]) -> Connection:
+def _once_the_server_is_there(join: Callable[[], _T]) -> _T:
     """Return what *join* returns once it raises no ServerAwayError; if that takes too long, let it raise."""
     deadline, has_warned = time.monotonic() + START_SECONDS, False
     with _noted_signals() as signals:

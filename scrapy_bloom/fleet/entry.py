@@ -38,9 +38,10 @@ FIELDS = (
     *("dont_filter", "flags", "cb_kwargs", "_class"),
 )
 _NUMBERS = {name: number for number, name in enumerate(FIELDS)}
-_TYPES: list[type] = [list, tuple, set, frozenset]
-"""Types of collections. The index is the number of the msgpack extension; msgpack itself knows the first type, list."""
 _VALUES: dict[type, tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: (1, list, tuple),
+    set: (2, list, set),
+    frozenset: (3, list, frozenset),
     datetime: (16, datetime.isoformat, datetime.fromisoformat),
     date: (17, date.isoformat, date.fromisoformat),
     time: (18, time.isoformat, time.fromisoformat),
@@ -49,7 +50,7 @@ _VALUES: dict[type, tuple[int, Callable[[Any], Any], Callable[[Any], Any]]] = {
     UUID: (21, str, UUID),
     complex: (22, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
 }
-"""Others that people put into ``meta``: the number of the extension, and how they are written and read."""
+"""What msgpack does not know and people put into ``meta``: the number of the extension, how it is written and read."""
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     bytes: lambda value: bytes.__getitem__(value, slice(None)),
@@ -135,8 +136,6 @@ def for_script(value: Any) -> bytes:
 
 
 def _extended(value: Any) -> Any:
-    if type(value) in _TYPES:
-        return msgpack.ExtType(_TYPES.index(type(value)), packed([*value]))
     if (known := _VALUES.get(type(value))) is not None:
         return msgpack.ExtType(known[0], packed(known[1](value)))
     if not isinstance(value, Enum):  # the text of a link is lxml's subclass of str; what it is beyond that, nobody asks
@@ -147,8 +146,7 @@ def _extended(value: Any) -> Any:
 
 
 def _restored(code: int, data: bytes) -> Any:
-    value = unpacked(data)
-    return _READERS[code](value) if code in _READERS else _TYPES[code](value)
+    return _READERS[code](unpacked(data))
 
 
 def _mac(key: bytes, kind: bytes, body: bytes) -> bytes:

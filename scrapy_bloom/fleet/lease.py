@@ -69,7 +69,9 @@ class LeaseClient:
         journal: Journal | None = None,
         can_start: bool = False,
     ) -> None:
-        self._queue, self._worker, self._news = queue, worker, news
+        self.queue, self._worker, self._news = queue, worker, news
+        self.process = secrets.token_hex(4)
+        """Tells this process from others."""
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
@@ -79,11 +81,12 @@ class LeaseClient:
         """How often the server went back in time."""
         # of the thread
         self.failure: Exception | None = None
-        """The exception that ended the thread; None if there was none."""
+        """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._deadline = 0.0  # when the end of the crawl stops waiting for the server
-        self._can_start = can_start
+        self.can_start = can_start
+        """Whether the worker runs start() if nobody else does."""
         self.start_ticket: Ticket | None = None
         """The lease of start(), to be acknowledged when start() has run; None while this worker has no such lease."""
 
@@ -91,6 +94,11 @@ class LeaseClient:
     def paused(self) -> Paused:
         """The slots that are paused, as far as this worker knows."""
         return self._life.paused
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of this worker's own feeds; one that notes nothing if it has no job directory."""
+        return self._outbox.journal
 
     @property
     def _life(self) -> Life:
@@ -106,7 +114,7 @@ class LeaseClient:
             self._look()
         except (RedisError, *AWAY) as error:
             advice = "See what the server logs."
-            where = self._queue.server.where
+            where = self.queue.server.where
             raise error_of(error)(where, f"cannot be used: {error}", advice=advice) from None
         self._thread.start()
 
@@ -139,14 +147,6 @@ class LeaseClient:
         with self._lock:
             return not self._outbox
 
-    def decline_start(self) -> None:
-        """Leave start() to other workers from now on."""
-        self._can_start = False
-
-    def fail(self, error: Exception) -> None:
-        """Hand out no more requests: the crawl ends because of *error*."""
-        self.failure = error
-
     @property
     def is_open(self) -> bool:
         """Whether :meth:`close` was not called."""
@@ -164,7 +164,7 @@ class LeaseClient:
             logger.error(
                 "%s could not be delivered to %s. The pages they are of are fetched again.",
                 counted(left, "link or acknowledgement", "links and acknowledgements"),
-                self._queue.server.where,
+                self.queue.server.where,
             )
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class LeaseClient:
         has_looked = not self._life.has_ended and self._succeeds(self._look)
         if has_delivered and has_looked and self._life.is_away:
             self._life.is_away = False
-            logger.info("The server %s answers again", self._queue.server.where)
+            logger.info("The server %s answers again", self.queue.server.where)
         has_left = is_last and has_delivered and not self._life.has_ended and self._succeeds(self._leave)
         return not has_left and not (is_last and time.monotonic() > self._deadline)
 
@@ -212,7 +212,7 @@ class LeaseClient:
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
-                    self._queue.server.where,
+                    self.queue.server.where,
                     excuse,
                     error,
                 )
@@ -222,13 +222,13 @@ class LeaseClient:
         return True
 
     def _join(self) -> None:
-        life = Life(secrets.token_hex(8), self._queue.shards, self.paused)
-        self._queue.join(life.token, self._worker.name, last=self._life.token)
+        life = Life(secrets.token_hex(8), self.queue.shards, self.paused)
+        self.queue.join(life.token, self._worker.name, last=self._life.token)
         with self._lock:
             self._outbox.life = life
 
     def _leave(self) -> None:
-        self._queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
+        self.queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
 
     # -- what goes to the server -------------------------------------------------------------------------------------
 
@@ -262,8 +262,8 @@ class LeaseClient:
             return
         taken = self._take_from_shards(wanted, is_due=is_due)
         if is_due:
-            life.next_beat = now + self._queue.lease_seconds / 3
-        life.next_look = now + (0 if taken else IDLE_SECONDS * self._queue.shards**0.5)
+            life.next_beat = now + self.queue.lease_seconds / 3
+        life.next_look = now + (0 if taken else IDLE_SECONDS * self.queue.shards**0.5)
         is_empty = not taken and life.is_nothing_left() if wanted else life.is_over
         with self._lock:
             was_over, life.is_over = life.is_over, is_empty and not self._outbox
@@ -293,10 +293,10 @@ class LeaseClient:
         return wanted if 2 * wanted >= self._worker.ahead else 0
 
     def _warn_of_silence(self, now: float) -> None:
-        silence = 2 * self._queue.lease_seconds
+        silence = 2 * self.queue.lease_seconds
         if now > self._life.last_event + silence:
             self._life.last_event = now
-            counts = SharedQueue(self._queue.server, self._queue.prefix).info()
+            counts = SharedQueue(self.queue.server, self.queue.prefix).info()
             message = "Nothing has happened for %.0f s. %d requests are pending, %d hosts paused; in hand: %s"
             in_hand = {worker["worker"]: worker["leased"] for worker in counts["workers"]}
             logger.warning(message, silence, counts["pending"], counts["hosts_paused"], in_hand)
@@ -307,8 +307,8 @@ class LeaseClient:
         with self._lock:
             later = life.slots_with(self._worker.per_slot)
         known = life.shards[shard]
-        options: dict[str, Any] = {"number": known.answered, "can_start": self._can_start}
-        answer = self._queue.take(shard, life.token, known.newest, most, later, **options)
+        options: dict[str, Any] = {"number": known.answered, "can_start": self.can_start}
+        answer = self.queue.take(shard, life.token, known.newest, most, later, **options)
         if answer.starts and (self.start_ticket is None or self.start_ticket.token != life.token):
             self.start_ticket = Ticket(0, START, "", life.token)
             self._news()

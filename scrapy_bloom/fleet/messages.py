@@ -1,4 +1,4 @@
-"""The messages that a worker sends to the queue, and the answers."""
+"""What a worker says to the queue, and the answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+class Politeness(NamedTuple):
+    """How fast all workers together may ask the slots of the downloader; "*" stands for all that are not named."""
+
+    delays: Mapping[str, float] = {}
+    """Seconds between two requests."""
+    shares: Mapping[str, int] = {}
+    """The most requests in hand; without "*"."""
 
 
 class QueueLane(NamedTuple):

@@ -27,12 +27,12 @@ from scrapy_bloom.fleet.messages import (
     Message,
     Note,
     Part,
+    Politeness,
     QueueLane,
     SlowDown,
     Taken,
     Ticket,
 )
-from scrapy_bloom.fleet.politeness import Politeness
 from scrapy_bloom.fleet.server import AWAY, error_of, key_of
 from scrapy_bloom.settings import OTHERS
 

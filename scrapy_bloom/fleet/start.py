@@ -50,4 +50,4 @@ class StartLease:
 
     def decline(self) -> None:
         """Leave start() to other workers from now on."""
-        self._client.decline_start()
+        self._client.can_start = False

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_bloom.fleet.connection import WorkerOptions
-    from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.page import Pending
@@ -94,7 +93,7 @@ class FleetStore:
         self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
         self.commits = 0
         self.finish_reason = ""
-        self._connection = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
+        self._client, self._on_close = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
         self._in_memory: deque[Page] = deque()
@@ -115,15 +114,11 @@ class FleetStore:
     @property
     def journal(self) -> Journal:
         """The journal of this worker's own feeds."""
-        return self._connection.journal
+        return self._client.journal
 
     @property
     def _queue(self) -> Queue:
-        return self._connection.queue
-
-    @property
-    def _client(self) -> LeaseClient:
-        return self._connection.client
+        return self._client.queue
 
     @property
     def durable(self) -> Sized | None:
@@ -228,7 +223,7 @@ class FleetStore:
         try:
             self._end(page)
         except Exception as error:  # a feed cannot be written: the page is not acknowledged, and commit() raises this
-            self._client.fail(error)
+            self._client.failure = error
 
     def _end(self, page: Page) -> None:
         """Note that *page* is done or dropped, and acknowledge what is complete now."""
@@ -300,7 +295,7 @@ class FleetStore:
 
     def note_estimate(self, known: bytes) -> None:
         """Let the commands see what this worker knows for the estimate of pages left."""
-        self._client.send(Note(self._connection.process, known))
+        self._client.send(Note(self._client.process, known))
 
     def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
         """Take back *fingerprints* of *page*, which has failed."""
@@ -345,7 +340,7 @@ class FleetStore:
         except OSError as error:  # the worker gives back its pages all the same
             logger.error("A feed cannot be written: %s", error)  # noqa: TRY400 - the error is part of it
         self._client.close()
-        self._connection.on_close.callback(self.chain.close)
+        self._on_close.callback(self.chain.close)
         self.commits += self._client.has_delivered_all
         self._set_stats()
         if left := self._client.counts["left"]:
@@ -355,7 +350,7 @@ class FleetStore:
     def close(self) -> None:
         """Let go of everything."""
         self.flush()
-        with self._connection.on_close:
+        with self._on_close:
             self.journal.close(self.finish_reason)
 
     def __len__(self) -> int:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.messages import SlowDown
-from scrapy_bloom.fleet.politeness import Politeness
+from scrapy_bloom.fleet.messages import Politeness, SlowDown
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.settings import OTHERS
