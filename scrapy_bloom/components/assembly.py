@@ -2,8 +2,7 @@
 
 filter and scheduler   made by Scrapy; the first one of them that is opened opens the crawl
 store                  memory, job directory or server; takes in what Scrapy's own scheduler has left
-parts                  guard, delta, changes, progress, failures: parts that do nothing where a feature is off
-effects                what a commit holds beside requests
+parts                  guard, delta, changes, progress, decisions: parts that do nothing where a feature is off
 crawl                  plain data; the adapter around it listens to signals, and hooks watch the engine
 """
 
@@ -35,12 +34,11 @@ from scrapy_bloom.components.startup import (
     looks_only,
 )
 from scrapy_bloom.components.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
-from scrapy_bloom.crawl.commit_parts import CommitParts, NoChanges, Noted
+from scrapy_bloom.crawl.changes import NoChanges
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.decisions import Decisions
 from scrapy_bloom.crawl.delta import Delta, NoDelta
 from scrapy_bloom.crawl.delta_files import DeltaFiles
-from scrapy_bloom.crawl.failures import Failures
 from scrapy_bloom.crawl.guard import LoopGuard
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
@@ -211,19 +209,20 @@ class _Assembly:
         job = store if isinstance(store, JobStore) and self._scheduler is not None else None
         delta = self._open_delta(store, feeds, on_error)
         progress = Progress(stats, store, guard, delta, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
-        failures = Failures(
-            stats, None if job is None else job.database.count_failed(), are_forgotten=bloom.forget_failed
+        decisions = Decisions(
+            store,
+            guard,
+            delta,
+            progress,
+            stats,
+            None if job is None else job.database.count_failed(),
+            forget_failed=bloom.forget_failed,
+            answers_for_links=self._filter is not None and self._filter.answers_for_links,
         )
-        answers_for_links = self._filter is not None and self._filter.answers_for_links
-        decisions = Decisions(store, guard, delta, progress, failures, answers_for_links=answers_for_links)
         changes = NoChanges()
         if job is not None and self._changes_options:
             changes = SpiderChanges(crawler, job, self._changes_options, self._fingerprints)
         start_urls = StartUrls(crawler.spider, job)
-        notes: list[Noted] = [] if job is None else [start_urls, SpiderState(crawler, job)]
-        store.begin(CommitParts(feeds, failures, delta, changes, progress, notes))
-
-        missing = missing_hooks(crawler)
         core = Crawl(
             store=store,
             decisions=decisions,
@@ -231,12 +230,16 @@ class _Assembly:
             delta=delta,
             changes=changes,
             progress=progress,
+            feeds=feeds,
+            notes=[] if job is None else [start_urls.changed, SpiderState(crawler, job).changed],
             end_crawl=partial(end_crawl, crawler),
             wake=partial(wake_engine, crawler),
             keeps_requests=self._scheduler is not None,
             stays=options.jobdir is not None,
             url_rules=bloom.url_rules,
         )
+        store.begin(core)
+        missing = missing_hooks(crawler)
         pages = PagesInProgress(
             missing,
             {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")},

@@ -16,8 +16,7 @@ from scrapy_bloom.frontier.page import ANSWERED, Outcome, Page, Result
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from scrapy_bloom.crawl.changes import GivenItem
-    from scrapy_bloom.crawl.commit_parts import NoChanges
+    from scrapy_bloom.crawl.changes import GivenItem, NoChanges
     from scrapy_bloom.crawl.decisions import Decisions
     from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.url.fingerprint import Fingerprints

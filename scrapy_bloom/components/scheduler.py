@@ -88,7 +88,7 @@ class DurableScheduler(BaseScheduler):
 
     def has_pending_requests(self) -> bool:
         """Return whether requests are pending that this run can fetch: not those of hosts that are full or given up."""
-        return self.crawl is not None and len(self) > 0 and not self.crawl.core.is_over()
+        return self.crawl is not None and len(self) > 0 and not self.crawl.store.is_over()
 
     def __len__(self) -> int:
         return 0 if self.crawl is None or self.crawl.core.has_failed else len(self.crawl.store)

@@ -19,8 +19,7 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.hooks import NotModified
 from scrapy_bloom.components.in_progress import ITEM
-from scrapy_bloom.crawl.changes import Changes
-from scrapy_bloom.crawl.commit_parts import NoChanges
+from scrapy_bloom.crawl.changes import Changes, NoChanges
 from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.job.cycles import SWEPT_AT_ONCE

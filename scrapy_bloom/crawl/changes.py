@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from scrapy_bloom.job import cycles
 from scrapy_bloom.job.changes import Change, ItemRow, PageRow, PageState, number_of, packed, unpacked
@@ -19,10 +19,37 @@ from scrapy_bloom.job.changes import Change, ItemRow, PageRow, PageState, number
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
+
+
+class NoChanges:
+    """What a crawl without ``BLOOM_CHANGES`` knows of earlier cycles: nothing."""
+
+    is_on = False
+
+    def takes(self, page: Page, item: Any) -> bool:  # noqa: ARG002 - nothing is compared
+        """Return whether *item*, which *page* has given, is new or changed, and goes on to the pipelines."""
+        return True
+
+    def lost_copy(self, page: Page, copy: object) -> None:
+        """Note that a feed has lost *copy*, the copy of an item that *page* has given."""
+
+    def needs_answer(self, page: Page) -> None:
+        """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
+
+    def take(self, page: Page, batch: Batch) -> None:
+        """Add what is known of *page* to *batch*."""
+
+    def sweep(self) -> bool:
+        """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""
+        return False
+
+    def end(self) -> None:
+        """End the cycle, in which nothing is pending."""
 
 
 @dataclass

@@ -16,24 +16,27 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.frontier.memory_store import MemoryStore
+from scrapy_bloom.frontier.page import Outcome, State
+from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job.store import JobStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from scrapy_bloom.crawl.commit_parts import NoChanges
+    from scrapy_bloom.crawl.changes import NoChanges
     from scrapy_bloom.crawl.decisions import Decisions
     from scrapy_bloom.crawl.delta import NoDelta
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
     from scrapy_bloom.frontier.page import Page, Pending
     from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.job.records import Batch, Feeds
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, kw_only=True)
-class Crawl:
+class Crawl(PageEffects):
     """Everything that one crawl remembers, until :meth:`end`."""
 
     store: Store
@@ -42,6 +45,9 @@ class Crawl:
     delta: NoDelta
     changes: NoChanges
     progress: Progress
+    feeds: Feeds
+    notes: Sequence[Callable[[], Mapping[str, bytes]]]
+    """Each returns what has changed since the last commit of a thing that a job notes, by the key of the note."""
     end_crawl: Callable[[str], None]
     """Ends the crawl for a reason, one word, when the present call has returned."""
     wake: Callable[[], None]
@@ -52,13 +58,19 @@ class Crawl:
     """Whether what is left at the end stays in a job directory."""
     url_rules: Sequence[str]
     """``BLOOM_URL_RULES``."""
-    is_closed: bool = False
+    finish_reason: str | None = None
+    """None: it is not closed."""
     has_failed: bool = False
 
     @property
     def job(self) -> JobStore | None:
         """The store, if it is a job's and keeps the requests."""
         return self.store if isinstance(self.store, JobStore) and self.keeps_requests else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self.finish_reason is not None
 
     # -- a request's way ---------------------------------------------------------------------------------------------
 
@@ -92,15 +104,45 @@ class Crawl:
             self.guard.done(page)
         self.store.done(page)
 
-    def is_over(self) -> bool:
-        """Return whether all that is pending is given up by the loop guard, or is of hosts that are full."""
-        return isinstance(self.store, MemoryStore) and self.store.is_over()
-
     def is_given_up(self) -> bool:
         """Return whether the loop guard ends the crawl, with requests pending."""
         return isinstance(self.store, MemoryStore) and self.store.is_over() and self.store.frontier.has_given_up()
 
     # -- commits -----------------------------------------------------------------------------------------------------
+
+    def take(self, page: Page, batch: Batch | None = None) -> None:
+        """Write the items of *page*; if it is committed next, note its failure, and what the next crawl needs of it."""
+        for feed, item in page.gave:
+            if not self.feeds.write(feed, item):
+                page.note_item(failed=True)
+                self.changes.lost_copy(page, item)
+        page.gave.clear()
+        if page.state is not State.COMMITTED:  # its items are committed in parts
+            return
+        if page.failed is not None:
+            if self.decisions.is_listed(page.failed) and batch is not None:
+                batch.failed.append(page.failed)
+        elif page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
+            self.delta.done(page)
+        if batch is not None and self.changes.is_on:
+            self.changes.take(page, batch)
+
+    def flush(self) -> None:
+        """Hand what was written to the feeds to the operating system: a kill does not lose it."""
+        self.feeds.flush()
+        self.delta.commit_begins()
+
+    def add_to(self, batch: Batch) -> None:
+        """Add to *batch*, which a commit that begins writes, all that belongs to this moment beside requests."""
+        batch.feeds += self.feeds.notes()
+        self.delta.commit_begins()
+        for changed in self.notes:
+            batch.note("state", changed())
+        self.progress.prepare_commit(batch, is_last=self.is_closed)
+
+    def written(self) -> None:
+        """Append to the feeds what the transaction that is written notes of them."""
+        self.feeds.committed()
 
     def tick(self) -> None:
         """Write what is due. A timer calls this."""
@@ -134,8 +176,7 @@ class Crawl:
         """
         if self.is_closed:
             return
-        self.is_closed = True
-        self.store.finish_reason = reason
+        self.finish_reason = reason
         if isinstance(self.store, MemoryStore):
             self._log_left(self.store)
         pending = len(self.store)
@@ -171,7 +212,7 @@ class Crawl:
         """Let go of everything, and note that the crawl has ended; return whether a job has nothing left to do."""
         pending = len(self.store)
         try:
-            self.store.close()
+            self.store.close(self.finish_reason or "")
         except BloomError as error:
             self.fail(error)
         self.delta.ended()

@@ -1,21 +1,26 @@
-"""Decides whether a request or link is new, seen or over a limit."""
+"""Decides whether a request or link is new, seen or over a limit, and which failed requests a job lists."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_bloom.filter.chain import ScalableBloomFilter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from scrapy_bloom.crawl.delta import NoDelta
-    from scrapy_bloom.crawl.failures import Failures
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
-    from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.crawl.stats import Stats
+    from scrapy_bloom.frontier.page import FailedRow, Page
     from scrapy_bloom.frontier.store import Store
 
 logger = logging.getLogger(__name__)
+
+MOST_LISTED = 100_000
+"""Failed requests that a job lists, over all its runs."""
 
 
 class Decisions:
@@ -26,7 +31,9 @@ class Decisions:
         guard: Has limits for URLs, and counts links.
         delta: Knows pages of earlier runs.
         progress: Counts what is dropped.
-        failures: Pages that have failed, and may be followed once more.
+        stats: Count what has failed.
+        listed: How many failed requests a job lists so far; None: there is no list.
+        forget_failed: ``BLOOM_FORGET_FAILED``.
         answers_for_links: Whether links may be dropped: not if a filter of the user's has the last word on requests.
 
     """
@@ -37,20 +44,50 @@ class Decisions:
         guard: LoopGuard,
         delta: NoDelta,
         progress: Progress,
-        failures: Failures,
+        stats: Stats,
+        listed: int | None,
         *,
+        forget_failed: bool,
         answers_for_links: bool,
     ) -> None:
         self._store, self._guard, self._delta, self._progress = store, guard, delta, progress
-        self._failures, self._answers_for_links = failures, answers_for_links
+        self._stats, self._listed, self._answers_for_links = stats, listed, answers_for_links
         self._forgotten = 0
-        self.add: Callable[[bytes], bool] = guard.counting(failures.following_once(store.add))
+        self._failed = ScalableBloomFilter(1_000, 1e-3)
+        self._followed_again: set[bytes] = set()
+        self.forget_failed = forget_failed
+        """``BLOOM_FORGET_FAILED``."""
+        self.add: Callable[[bytes], bool] = guard.counting(self._add_once if forget_failed else store.add)
         """Remembers a fingerprint, and returns whether it was new."""
 
-    @property
-    def forget_failed(self) -> bool:
-        """``BLOOM_FORGET_FAILED``."""
-        return self._failures.are_forgotten
+    def _add_once(self, fingerprint: bytes) -> bool:
+        """Add *fingerprint*. The page of one that has failed in this run is followed once.
+
+        Otherwise failing pages that link to each other would be fetched for ever.
+        """
+        if fingerprint in self._followed_again or not self._store.add(fingerprint):
+            return False
+        if fingerprint in self._failed:
+            self._followed_again.add(fingerprint)
+        return True
+
+    def is_listed(self, failed: FailedRow) -> bool:
+        """Count *failed*, a request that has failed for good, and return whether the job lists it."""
+        self._stats.inc_value("bloom/failed")
+        if self._listed is None:
+            return False
+        if self._listed >= MOST_LISTED:
+            self._stats.inc_value("bloom/failed/unlisted")
+            if self._stats.get_value("bloom/failed/unlisted") == 1:
+                logger.warning(
+                    "The job lists %s failed requests, and no more: bloom/failed/unlisted counts the others, such as "
+                    "%s. Put the listed requests back with: scrapy bloom requeue JOBDIR --failed",
+                    f"{MOST_LISTED:,}",
+                    failed.url,
+                )
+            return False
+        self._listed += 1
+        return True
 
     def take_back(self, page: Page | None, fingerprints: Sequence[bytes]) -> None:
         """Make *page*, which has failed and has these *fingerprints*, new again, at the latest with its commit.
@@ -58,7 +95,7 @@ class Decisions:
         None: another scheduler keeps its request.
         """
         self._forgotten += 1
-        self._failures.follow_again(fingerprints)
+        self._failed.update(fingerprints)
         if page is not None:
             self._store.take_back(page, fingerprints)
             return

@@ -134,8 +134,11 @@ class Progress:
             return None
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
-    def prepare_commit(self, batch: Batch) -> None:
-        """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last."""
+    def prepare_commit(self, batch: Batch, *, is_last: bool) -> None:
+        """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last.
+
+        *is_last*: the crawl is closed, so its stats are set once more.
+        """
         store = self._store
         if not isinstance(store, JobStore):
             return
@@ -149,7 +152,7 @@ class Progress:
             self._before = self._last = store.database.last_figures()
         if is_new:
             self._noted_at = time.monotonic()
-        if is_new or store.finish_reason:
+        if is_new or is_last:
             self._set_stats()
         figures = self._figures_now(store)
         if self._last is None or figures[1:] != self._last[1:]:

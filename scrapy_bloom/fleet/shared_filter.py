@@ -121,7 +121,7 @@ class SharedFilter(MemoryStore):
             for key in self._server.client.scan_iter(match=f"{self._shared.key(shard)}*", count=1000):
                 self._server.client.unlink(key)
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         """Close the connection."""
         self._server.close()
-        super().close()
+        super().close(reason)

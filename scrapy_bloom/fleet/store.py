@@ -17,18 +17,17 @@ from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
 from scrapy_bloom.fleet.start import StartLease
 from scrapy_bloom.frontier.page import ANSWERED, UNKNOWN, Outcome, Page, done, lead_to_memory
-from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.frontier.store import Store
 from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Sized
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from scrapy_bloom.fleet.connection import WorkerOptions
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.page import Pending
-    from scrapy_bloom.frontier.paused import Paused
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -54,7 +53,7 @@ class Acknowledging(NamedTuple):
         self.pages.append((page, list(page.held.values())))
 
 
-class FleetStore:
+class FleetStore(Store):
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
@@ -68,6 +67,8 @@ class FleetStore:
 
     """
 
+    commits: int = 0
+
     def __init__(
         self,
         options: WorkerOptions,
@@ -80,36 +81,32 @@ class FleetStore:
         own_delays: Callable[[], Mapping[str, float]],
     ) -> None:
         self._stats, self._own_delays = stats, own_delays
-        self._effects = PageEffects()
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
         )
         self.chain = self._new_chain()
         """What this process knows. A duplicate in here is dropped without asking."""
-        self.times_anew = 0
-        """How often :attr:`chain` was begun anew, because the server had gone back to older data."""
         self.in_flight: set[Page] = set()
         """The pages in progress."""
         self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
-        self.commits = 0
-        self.finish_reason = ""
         self._client, self._on_close = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
-        self._in_memory: deque[Page] = deque()
+        self.where, self.paused = self._queue.where, self._client.paused
+        self.in_memory: deque[Page] = deque()
         self.start = StartLease(self._client)
         """Whether this worker runs start()."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     @property
-    def where(self) -> str:
-        """Where filter and queue are, for messages."""
-        return self._queue.where
-
-    @property
     def crawl_id(self) -> str:
         """An id that all workers of this crawl have, and no other crawl."""
         return self._queue.id
+
+    @property
+    def durable(self) -> LeaseClient:
+        """The requests that are ready here; the server has them, too."""
+        return self._client
 
     @property
     def journal(self) -> Journal:
@@ -120,29 +117,11 @@ class FleetStore:
     def _queue(self) -> Queue:
         return self._client.queue
 
-    @property
-    def durable(self) -> Sized | None:
-        """The requests that are ready here; the server has them, too."""
-        return self._client
-
-    @property
-    def in_memory(self) -> Sized:
-        """The requests that this worker fetches because they cannot be written to the server."""
-        return self._in_memory
-
     # -- the store -----------------------------------------------------------------------------------------------------
 
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*, and return True if this process did not know it."""
         return self.chain.add(fingerprint)
-
-    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each of *fingerprints* whether this process knows it. Remembers nothing, and asks nobody."""
-        return [fingerprint in self.chain for fingerprint in fingerprints]
-
-    def begin(self, effects: PageEffects) -> None:
-        """Begin the crawl; *effects* takes what a page has given before the page is acknowledged."""
-        self._effects = effects
 
     def push(self, pending: Pending, parent: Page | None = None) -> bool:
         """Send *pending* to the server, which keeps it if it is new there. False: it has to stay in this process."""
@@ -170,13 +149,13 @@ class FleetStore:
         the first that is done count.
         """
         lead_to_memory(parent, page)
-        self._in_memory.append(page)
+        self.in_memory.append(page)
         self._stats.inc_value("bloom/fleet/in_memory")
 
     def pop(self) -> Page | None:
         """Return the page of the next request, or of a start URL that was pushed; None if none is ready."""
-        if self._in_memory:
-            page = self._in_memory.popleft()
+        if self.in_memory:
+            page = self.in_memory.popleft()
         elif (ready := self._client.next()) is not None:
             ticket, entry = ready
             if self._client.times_back != self.times_anew:  # the server may not know what this process knows
@@ -270,19 +249,10 @@ class FleetStore:
         self._stats.inc_value("bloom/fleet/items", items.count(b"\n"))
         return items
 
-    @property
-    def paused(self) -> Paused:
-        """The slots that the server or this worker has paused."""
-        return self._client.paused
-
     def pause(self, slot: str, until: float) -> None:
         """Let no worker be handed a request of *slot* before *until*."""
         self.paused[slot] = until
         self._slow_down(slot, until=until)
-
-    def end_pauses(self) -> bool:
-        """Hand out requests again of slots whose pause is over; return whether there are any."""
-        return bool(self.paused.end())
 
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, of all workers."""
@@ -296,11 +266,6 @@ class FleetStore:
     def note_estimate(self, known: bytes) -> None:
         """Let the commands see what this worker knows for the estimate of pages left."""
         self._client.send(Note(self._client.process, known))
-
-    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
-        """Take back *fingerprints* of *page*, which has failed."""
-        for fingerprint in fingerprints:
-            self.forget(fingerprint)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back on the server; return whether this worker knew it.
@@ -347,14 +312,14 @@ class FleetStore:
             logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
         self.journal.flush()
 
-    def close(self) -> None:
-        """Let go of everything."""
+    def close(self, reason: str = "") -> None:
+        """Let go of everything, and note in the journal that the crawl has ended for *reason*."""
         self.flush()
         with self._on_close:
-            self.journal.close(self.finish_reason)
+            self.journal.close(reason)
 
     def __len__(self) -> int:
         """Return how many requests are ready here; at least 1 while any are pending or in hand at any worker."""
         if self._queue.start_urls is not None:
             return max(1, len(self._client))
-        return len(self._in_memory) + len(self._client)
+        return len(self.in_memory) + len(self._client)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.page import Page, State
 from scrapy_bloom.frontier.paused import Paused
-from scrapy_bloom.frontier.store import PageEffects
+from scrapy_bloom.frontier.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
-
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.frontier.page import Pending
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.share import Share
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Filter and frontier in memory.
 
     Args:
@@ -31,8 +29,7 @@ class MemoryStore:
 
     """
 
-    finish_reason = ""
-    times_anew = 0
+    in_memory: Frontier
 
     def __init__(
         self,
@@ -43,32 +40,12 @@ class MemoryStore:
         where: str = "in memory",
     ) -> None:
         self.chain, self.where = chain, where
-        self.add: Callable[[bytes], bool] = chain.add
-        self._effects = PageEffects()
+        self.add = chain.add
         self.pages = pages
         self.paused = Paused()
         self.frontier = self.in_memory = Frontier(is_lifo=order.is_lifo, share=share, pages=pages, paused=self.paused)
         """The pending requests. Both names mean one frontier here; a job has a second one for memory-only requests."""
         self._last_id = 0
-
-    def begin(self, effects: PageEffects) -> None:
-        """Begin the crawl; *effects* takes what pages have given."""
-        self._effects = effects
-
-    @property
-    def crawl_id(self) -> str:
-        """An id that all runs of this crawl have, and no other crawl."""
-        return self.chain.chain_id
-
-    @property
-    def durable(self) -> Sized | None:
-        """The pending requests that survive the process; None: none does."""
-        return None
-
-    @property
-    def commits(self) -> int | None:
-        """How many commits have ended; None: there are none."""
-        return None
 
     def __len__(self) -> int:
         return self.frontier.size
@@ -76,10 +53,6 @@ class MemoryStore:
     def is_over(self) -> bool:
         """Return whether requests are pending, and all of them are in slots that are full or given up."""
         return self.frontier.is_over()
-
-    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        return [fingerprint in self.chain for fingerprint in fingerprints]
 
     def push(self, pending: Pending, parent: Page | None = None) -> bool:  # noqa: ARG002 - as in every store
         """Take in *pending*, and return False: it does not survive the process."""
@@ -97,22 +70,11 @@ class MemoryStore:
         request, mark = entry if type(entry) is tuple else (entry, None)
         return Page(lane.key.slot, request, mark=mark)
 
-    def unreadable(self, page: Page, error: Exception) -> None:
-        """Raise: all requests are in memory."""
-        raise AssertionError(page) from error
-
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*."""
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         page.state = State.COMMITTED
         self._effects.take(page)
-
-    def pause(self, slot: str, until: float) -> None:
-        """Hand out no request of *slot* before *until*."""
-        self.paused[slot] = until
-
-    def note_estimate(self, known: bytes) -> None:
-        """Do nothing: nobody else crawls with this process."""
 
     def end_pauses(self) -> bool:
         """Hand out requests again of slots whose pause is over; return whether there are any."""
@@ -122,29 +84,7 @@ class MemoryStore:
             self.in_memory.end_pause(slot)
         return bool(over)
 
-    def space_out(self, slot: str, delay: float) -> None:
-        """Do nothing: the downloader keeps *delay*, and there is no other process."""
-
-    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - as in every store
-        """Take back *fingerprints* of *page*, which has failed."""
-        for fingerprint in fingerprints:
-            self.forget(fingerprint)
-
-    def forget(self, fingerprint: bytes) -> bool:
-        """Take *fingerprint* back; return False if it was not known."""
-        return self.chain.forget(fingerprint)
-
     def check(self) -> None:
         """Assert what always holds, for tests."""
         self.frontier.check()
         self.in_memory.check()
-
-    def commit(self) -> None:
-        """Do nothing: there is no disk."""
-
-    def flush(self) -> None:
-        """Do nothing: there is no disk."""
-
-    def close(self) -> None:
-        """Let go of everything."""
-        self.chain.close()

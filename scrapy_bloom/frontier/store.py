@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence, Sized
+    from collections.abc import Callable, Sequence, Sized
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.page import Page, Pending
@@ -28,66 +28,70 @@ class PageEffects:
         """Note that the transaction of the last batch is written."""
 
 
-class Store(Protocol):
-    """Where a crawl's memory lives."""
+class Store:
+    """Where a crawl's memory lives. What a store does not override suits one in this process alone."""
 
     chain: ScalableBloomFilter
     """The filter, or what this process knows of it."""
-    finish_reason: str
-    """Why the crawl ends, to be set before :meth:`close`."""
-    times_anew: int
+    where: str
+    """Where the filter is, to be read after "the filter"."""
+    paused: Paused
+    """Slots of which no request is handed out, and until when, in seconds since 1970."""
+    in_memory: Sized
+    """The pending requests that end with the process."""
+    commits: int | None = None
+    """How many commits have ended. Each makes all that was done before it durable. None if nothing is durable."""
+    times_anew = 0
     """How often the filter was begun anew, because the server had forgotten what it knew."""
-
-    @property
-    def where(self) -> str:
-        """Where the filter is, to be read after "the filter"."""
+    add: Callable[[bytes], bool]
+    """Remembers a fingerprint, and returns True if it was new."""
+    _effects = PageEffects()
 
     @property
     def crawl_id(self) -> str:
         """An id that all runs and workers of one crawl have, and no other crawl."""
-
-    @property
-    def paused(self) -> Paused:
-        """Slots of which no request is handed out, and until when, in seconds since 1970."""
-
-    @property
-    def in_memory(self) -> Sized:
-        """The pending requests that end with the process."""
+        return self.chain.chain_id
 
     @property
     def durable(self) -> Sized | None:
         """The pending requests that survive the process, as far as it knows them; None if it ends with all."""
-
-    @property
-    def commits(self) -> int | None:
-        """How many commits have ended. Each makes all that was done before it durable. None if nothing is durable."""
+        return None
 
     def begin(self, effects: PageEffects) -> None:
         """Begin the crawl; *effects* takes what pages have given."""
-
-    def add(self, fingerprint: bytes, /) -> bool:
-        """Remember *fingerprint*, and return True if it was new."""
+        self._effects = effects
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+        return [fingerprint in self.chain for fingerprint in fingerprints]
 
     def push(self, pending: Pending, parent: Page | None = None) -> bool:
         """Take in a request, to which *parent* led, and return whether it survives the process."""
+        raise NotImplementedError
 
     def pop(self) -> Page | None:
         """Return the page of the next request, which is in progress now; None if there is none to hand out now."""
+        raise NotImplementedError
 
     def unreadable(self, page: Page, error: Exception) -> None:
         """Take back *page*, whose body cannot be made a request because of *error*."""
+        raise AssertionError(page) from error
 
     def done(self, page: Page) -> None:
         """Note that the engine is done with *page*; its items go to the feeds when it is committed."""
+        raise NotImplementedError
+
+    def is_over(self) -> bool:
+        """Return whether requests are pending, and this run hands out none of them."""
+        return False
 
     def pause(self, slot: str, until: float) -> None:
         """Hand out no request of *slot* before *until*, in seconds since 1970."""
+        self.paused[slot] = until
 
     def end_pauses(self) -> bool:
         """Hand out requests again of slots whose pause is over; return whether there are any."""
+        return bool(self.paused.end())
 
     def space_out(self, slot: str, delay: float) -> None:
         """Leave at least *delay* seconds between two requests of *slot*, in all processes that share the store."""
@@ -95,11 +99,14 @@ class Store(Protocol):
     def note_estimate(self, known: bytes) -> None:
         """Let others see what this process knows for the estimate of pages left, if others crawl with it."""
 
-    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
+    def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:  # noqa: ARG002 - a job notes it there
         """Take back *fingerprints* of *page*, which has failed and is about to be done, when it is committed."""
+        for fingerprint in fingerprints:
+            self.forget(fingerprint)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back; return False if it was not known."""
+        return self.chain.forget(fingerprint)
 
     def commit(self) -> None:
         """Write what is due, without waiting. A timer calls this every ``TICK_SECONDS``."""
@@ -107,8 +114,10 @@ class Store(Protocol):
     def flush(self) -> None:
         """Write what is left, and wait until that is done: the crawl ends. May be called again, for what came since."""
 
-    def close(self) -> None:
-        """Note that the crawl has ended, and let go of everything. Scrapy and the spider have done all by then."""
+    def close(self, reason: str = "") -> None:  # noqa: ARG002 - nothing outlives this store
+        """Note that the crawl has ended for *reason*, and let go of everything: Scrapy and the spider have done all."""
+        self.chain.close()
 
     def __len__(self) -> int:
         """Return how many requests are pending."""
+        raise NotImplementedError

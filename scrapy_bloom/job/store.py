@@ -108,6 +108,8 @@ class JobStore(MemoryStore):
 
     """
 
+    commits: int = 0
+
     def __init__(
         self,
         files: JobFiles,
@@ -155,11 +157,6 @@ class JobStore(MemoryStore):
     def durable(self) -> Frontier:
         """The pending requests that survive the process."""
         return self.frontier
-
-    @property
-    def commits(self) -> int:
-        """How many commits have ended."""
-        return self._commits.number
 
     @property
     def state(self) -> records.JobState:
@@ -292,6 +289,7 @@ class JobStore(MemoryStore):
         return replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
 
     def _written(self, batch: records.Batch) -> None:
+        self.commits += 1
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
         self._fingerprints.forget_committed(batch.forgotten)
@@ -301,9 +299,9 @@ class JobStore(MemoryStore):
         """Commit what is left, and wait until it is written."""
         self._commits.flush()
 
-    def close(self) -> None:
-        """Write what is left, and close the files. What cannot be written is said, and fetched again."""
-        self._commits.close(self._files.filters.close, self.finish_reason)
+    def close(self, reason: str = "") -> None:
+        """Write what is left and why the run has ended, and close the files. What cannot be written is said."""
+        self._commits.close(self._files.filters.close, reason)
         if self.in_memory.size:
             logger.warning(
                 "%s could not be serialized and existed in memory only. %s that led to them are fetched again by the "

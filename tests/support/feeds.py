@@ -83,7 +83,7 @@ class FeedRun:
     def drop(self) -> None:
         """Leave the files as a kill at this moment does."""
         self.engine.store.abandon()
-        self.engine.crawl.core.is_closed = True  # links of other crawls are not asked of this one
+        self.engine.crawl.core.finish_reason = "killed"  # links of other crawls are not asked of this one
 
     def close(self, reason: str = "finished") -> None:
         """Close the spider as the engine does, up to the handlers of ``spider_closed``."""
