@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_bloom.fleet.connection import WorkerOptions
+    from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.page import Pending
