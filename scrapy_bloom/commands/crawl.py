@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy.crawler import CrawlerRunner
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_bloom.commands.export import named_values, spider_class
-from scrapy_bloom.commands.targets import settings_of
+from scrapy_bloom.commands.targets import named_values, settings_of, spider_class
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.filter.lock import lock_directory

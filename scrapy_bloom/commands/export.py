@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider, signals
 from scrapy.crawler import CrawlerProcess
-from scrapy.utils.conf import arglist_to_dict
 
-from scrapy_bloom.commands.targets import settings_of
+from scrapy_bloom.commands.targets import named_values, settings_of, spider_class
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.components.takeover import export_queue
-from scrapy_bloom.errors import BloomError, UnusableError
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.stopped import stopped_job
 
@@ -90,21 +89,3 @@ class _NoRequests(Spider):
         requests: tuple[Any, ...] = ()
         for request in requests:
             yield request
-
-
-def named_values(given: list[str]) -> dict[str, Any]:
-    """Return the values of options such as ``-s JOBDIR=jobs/books``. Raises UnusableError if one has no name."""
-    try:
-        return arglist_to_dict(given)
-    except ValueError:
-        advice = "Write -s JOBDIR=jobs/books, for example."
-        raise UnusableError("The command", "has a -s or -a without NAME=VALUE", advice=advice) from None
-
-
-def spider_class(process: Any, name: str) -> type[Spider]:
-    """Return the spider *name* of the project. Raises UnusableError if it has none."""
-    try:
-        return process.spider_loader.load(name)  # type: ignore[no-any-return] # Scrapy's loaders are of any type
-    except KeyError:
-        known = ", ".join(process.spider_loader.list()) or "none: no project is here"
-        raise UnusableError(name, "is not a spider", expected=known, advice="Run this where scrapy.cfg is.") from None

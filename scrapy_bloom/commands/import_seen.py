@@ -6,16 +6,13 @@ Added fingerprints stay, so the command may be interrupted and repeated.
 from __future__ import annotations
 
 import re
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy.crawler import CrawlerRunner
-
-from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
-from scrapy_bloom.commands.targets import fingerprints_by, of_url_in, settings_of
+from scrapy_bloom.commands.targets import crawler_of, fingerprints_by, of_url_in, queue_to_fill, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.components.takeover import import_seen, read_fingerprints
 from scrapy_bloom.errors import UnusableError
@@ -125,19 +122,10 @@ def _is_requests_seen(source: str) -> bool:
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:
     """Take over the crawls of the spiders *names*, and yield a summary of each. All are known, or none is taken."""
-    from scrapy_bloom.components.fleet_requests import FleetRequests
-    from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
-    from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.components.fleet_settings import scrapy_redis_of
     from scrapy_bloom.fleet.takeover import take_over
 
-    runner = CrawlerRunner(settings)
-    for spidercls in [spider_class(runner, name) for name in names]:
-        crawler = runner.create_crawler(spidercls)
-        spider = spidercls.from_crawler(crawler)
-        bloom = BloomSettings.from_settings(crawler.settings)
-        with closing(Server(url)) as server:
-            fingerprints, order = fingerprints_by(crawler.settings), order_of(crawler.settings, spider)
-            requests = FleetRequests(spider, bloom.fleet_secret, order, fingerprints)
-            queue = Queue.of(server, bloom, fingerprints, spider.name)
+    for crawler in [crawler_of(settings, name) for name in names]:
+        spider = crawler.spidercls.from_crawler(crawler)
+        with queue_to_fill(url, crawler, spider) as (queue, _, requests):
             yield take_over(queue, scrapy_redis_of(crawler.settings, spider.name), requests.rewritten)

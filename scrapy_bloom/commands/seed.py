@@ -6,7 +6,7 @@ URL that was seen before is dropped, so the command may be interrupted and repea
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 from scrapy.crawler import CrawlerRunner
 
-from scrapy_bloom.commands.export import spider_class
 from scrapy_bloom.commands.import_seen import job_to_fill
 from scrapy_bloom.commands.locations import check_readable, made_of_urls
-from scrapy_bloom.commands.targets import fingerprints_by, settings_of
+from scrapy_bloom.commands.targets import crawler_of, queue_to_fill, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.requests import lane_in, scrapys_order
 from scrapy_bloom.errors import UnusableError, counted
 from scrapy_bloom.frontier.lanes import Lane
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import argparse
@@ -80,14 +78,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _crawler(settings: Settings, name: str, *, is_needed: bool) -> Crawler | None:
     """Return a crawler of the spider *name*, or of the only one; None if none is named, and it is not needed."""
-    runner = CrawlerRunner(settings)
-    known = list(runner.spider_loader.list())
     if not name and is_needed:
+        known = list(CrawlerRunner(settings).spider_loader.list())
         if len(known) != 1:
             problem = f"is not named, of which the project has {counted(len(known), 'spider')}"
             raise UnusableError("The spider of the fleet", problem, advice="Add --spider NAME.")
         (name,) = known
-    return runner.create_crawler(spider_class(runner, name)) if name else None
+    return crawler_of(settings, name) if name else None
 
 
 @contextmanager
@@ -119,23 +116,16 @@ def _job(jobdir: str, settings: Settings, spider: str) -> Iterator[Enqueue]:
 
 @contextmanager
 def _fleet(server_url: str, crawler: Crawler) -> Iterator[Enqueue]:
-    from scrapy_bloom.components.fleet_requests import FleetRequests
-    from scrapy_bloom.components.fleet_settings import order_of
     from scrapy_bloom.fleet.messages import Link
-    from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.fleet.server import Server
 
-    settings, fingerprints = crawler.settings, fingerprints_by(crawler.settings)
-    codec = FleetRequests(None, None, order_of(settings, None), fingerprints)
-    with closing(Server(server_url)) as server:
-        queue = Queue.of(server, BloomSettings.from_settings(settings), fingerprints, crawler.spidercls.name)
+    with queue_to_fill(server_url, crawler) as (queue, fingerprints, entries):
         queue.begin()
 
         def enqueue(requests: list[Request]) -> int:
             links = []
             for request in requests:
                 fingerprint = fingerprints.of_request(request)
-                links.append(Link(queue.shard_of(fingerprint), fingerprint, *codec.write(request)))
+                links.append(Link(queue.shard_of(fingerprint), fingerprint, *entries.write(request)))
             starts = range(0, len(links), _AT_ONCE_ON_SERVER)
             return sum(queue.enqueue(links[at : at + _AT_ONCE_ON_SERVER]) for at in starts)
 

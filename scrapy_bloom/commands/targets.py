@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider
-from scrapy.crawler import Crawler
+from scrapy.crawler import Crawler, CrawlerRunner
+from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.project import get_project_settings
 
 from scrapy_bloom.components.fingerprints import fingerprints_of, fingerprints_under
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.settings import BloomSettings
 from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from scrapy.settings import Settings
 
+    from scrapy_bloom.components.fleet_requests import FleetRequests
+    from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.fleet.shared_queue import SharedQueue
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -38,6 +42,27 @@ def queue_of(options: argparse.Namespace) -> Iterator[SharedQueue]:
 
     with closing(Server(options.directory)) as server:
         yield SharedQueue(server, options.key)
+
+
+@contextmanager
+def queue_to_fill(
+    url: str, crawler: Crawler, spider: Spider | None = None
+) -> Iterator[tuple[Queue, Fingerprints, FleetRequests]]:
+    """Open the queue of *crawler*'s fleet on the server at *url*; the queue may have to begin.
+
+    Yields it, and what makes fingerprints and entries of the requests of *spider*. Raises UnusableError if the server
+    cannot be used.
+    """
+    from scrapy_bloom.components.fleet_requests import FleetRequests  # imports redis
+    from scrapy_bloom.components.fleet_settings import order_of
+    from scrapy_bloom.fleet.queue import Queue
+    from scrapy_bloom.fleet.server import Server
+
+    settings, fingerprints = crawler.settings, fingerprints_by(crawler.settings)
+    bloom = BloomSettings.from_settings(settings)
+    requests = FleetRequests(spider, bloom.fleet_secret, order_of(settings, spider), fingerprints)
+    with closing(Server(url)) as server:
+        yield Queue.of(server, bloom, fingerprints, crawler.spidercls.name), fingerprints, requests
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -89,3 +114,27 @@ def of_url_in(space: Mapping[str, str] | None, where: object, settings: Settings
             advice="Run the command in the project of that crawl, under its settings.",
         )
     return ours.of_url or (lambda url: ours.of_request(Request(url)))
+
+
+def named_values(given: list[str]) -> dict[str, Any]:
+    """Return the values of options such as ``-s JOBDIR=jobs/books``. Raises UnusableError if one has no name."""
+    try:
+        return arglist_to_dict(given)
+    except ValueError:
+        advice = "Write -s JOBDIR=jobs/books, for example."
+        raise UnusableError("The command", "has a -s or -a without NAME=VALUE", advice=advice) from None
+
+
+def crawler_of(settings: Settings, name: str) -> Crawler:
+    """Return a crawler of the spider *name* of the project, under its settings. Raises UnusableError if it has none."""
+    runner = CrawlerRunner(settings)
+    return runner.create_crawler(spider_class(runner, name))
+
+
+def spider_class(process: Any, name: str) -> type[Spider]:
+    """Return the spider *name* of the project. Raises UnusableError if it has none."""
+    try:
+        return process.spider_loader.load(name)  # type: ignore[no-any-return] # Scrapy's loaders are of any type
+    except KeyError:
+        known = ", ".join(process.spider_loader.list()) or "none: no project is here"
+        raise UnusableError(name, "is not a spider", expected=known, advice="Run this where scrapy.cfg is.") from None

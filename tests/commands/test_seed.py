@@ -109,18 +109,20 @@ def test_seeds_of_a_job_come_once_with_the_default_callback(
 
 
 def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site) -> None:
-    """Its workers fetch each seed once; without the spider's name it is not known which fleet it is."""
+    """Its workers, which want signed requests, fetch each seed once; without the spider's name, it is not known which
+    fleet it is."""
     urls = [f"{site.url}/fleet?{number}" for number in range(30)]
     (tmp_path / "list").write_text("\n".join([*urls, *urls]))
     with RedisServer(tmp_path / "redis") as server:
         unnamed = scrapy("bloom", "seed", server.url, tmp_path / "list")
         assert (unnamed.returncode, unnamed.stderr.count("\n"), "--spider" in unnamed.stderr) == (USAGE, 1, True)
-        command: Any = ("bloom", "seed", server.url, tmp_path / "list", "--spider", "books", "--json")
+        secret = ("-s", f"BLOOM_FLEET_SECRET={'long ' * 10}")
+        command: Any = ("bloom", "seed", server.url, tmp_path / "list", "--spider", "books", "--json", *secret)
         for new in (30, 0):
             seeded = scrapy(*command)
             assert (seeded.returncode, f'"new": {new},' in seeded.stdout) == (OK, True), seeded.stderr
         site.hits.clear()
-        fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler")
+        fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler", *secret)
         assert scrapy("crawl", "books", *fleet, "-s", "DEPTH_LIMIT=1").returncode == OK
         found = [site.url + path for path in site.hits.elements() if "fleet" in path]
         assert sorted(found) == sorted(urls)
