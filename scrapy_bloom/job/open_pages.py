@@ -70,7 +70,7 @@ class OpenPages:
         if page.row is None or page.parent is not None or page in self.waited_for:
             done(page, self)
         else:
-            page.state = State.COMMITTED  # the usual page: DONE and FREE
+            page.state = State.COMMITTED  # the usual page
             self.commit(page)
 
     def write(self, key: int, request: tuple[Lane, bytes]) -> None:
