@@ -104,15 +104,12 @@ class FleetItems:
     def _write(self, items: list[bytes], read: dict[str, list[str]], **ends: bool) -> None:
         """Append *items* to the file, and note that; or leave the file as it was, and raise UnusableError."""
         count = self.count + sum(entry.count(b"\n") for entry in items)
+        length = self._path.stat().st_size if self._path.exists() else 0
         try:
-            length = self._path.stat().st_size if self._path.exists() else 0
-            try:
-                self._append(items, {"items": count, "read": read, **ends})
-            except OSError:
-                with suppress(OSError):
-                    os.truncate(self._path, length)
-                raise
+            self._append(items, {"items": count, "read": read, **ends})
         except OSError as error:
+            with suppress(OSError):
+                os.truncate(self._path, length)
             raise UnusableError(self._path, f"cannot be written: {error}", advice="Free some space.") from error
         self.count, self._read = count, read
         self._known |= dict.fromkeys(stamp for stamps in read.values() for stamp in stamps)

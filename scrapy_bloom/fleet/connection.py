@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
-from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient, Worker
+from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server, ServerAwayError, key_of
 from scrapy_bloom.frontier.journal import Journal
@@ -86,7 +86,6 @@ def connect(
     with ExitStack() as on_error:
         if directory is not None:  # two workers of one name would take each other's requests
             on_error.enter_context(lock_directory(directory))
-        journal = Journal() if directory is None else open_journal(directory)
         of_queue = {
             "lease_seconds": settings.fleet_lease,
             "politeness": options.politeness,
@@ -96,7 +95,13 @@ def connect(
             "has_start": options.has_start,
         }
         # With a job directory, it is the same worker after each start there.
-        worker = Worker(_name_of(directory), options.ahead, options.per_slot)
+        of_client: dict[str, Any] = {
+            "ahead": options.ahead,
+            "per_slot": options.per_slot,
+            "journal": Journal() if directory is None else open_journal(directory),
+            "can_start": options.has_start,
+        }
+        name = _name_of(directory)
 
         def join() -> tuple[LeaseClient, ExitStack]:
             with ExitStack() as on_failure:
@@ -106,7 +111,7 @@ def connect(
                 options.scrapy_redis.warn(server)
                 queue = Queue.of(server, settings, fingerprints, spider, **of_queue)
                 queue.begin()
-                client = LeaseClient(queue, worker, news=wake, journal=journal, can_start=options.has_start)
+                client = LeaseClient(queue, name, news=wake, **of_client)
                 client.open()
                 on_failure.callback(atexit.unregister, client.close)
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.

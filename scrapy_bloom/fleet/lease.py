@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
@@ -19,6 +19,7 @@ from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
+from scrapy_bloom.frontier.page import ANSWERED, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +36,50 @@ AWAY_SECONDS = 0.5  # between two tries to reach a server that is away or full
 CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that is away
 
 
-class Worker(NamedTuple):
-    """Which worker a process is, and how many requests it takes."""
+class StartLease:
+    """The lease of start(), and the page that its output belongs to. One worker runs it, another one if that dies.
 
-    name: str
-    ahead: int = 16
-    """Requests that are held ready."""
-    per_slot: int = 8
-    """Requests of a slot in hand from which on others are served before it."""
+    *can_run*: the worker runs start() if nobody else does.
+    """
+
+    def __init__(self, *, can_run: bool) -> None:
+        self.can_run = can_run
+        self.ticket: Ticket | None = None
+        """The lease, to be acknowledged when start() has run; None while this worker has none."""
+        self._used: Ticket | None = None  # the last lease under which start() was run
+        self._since = 0.0
+        self.page: Page | None = None
+        """None: start() does not run here."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether this worker has a lease of start() under which it has not run start() yet."""
+        return self.page is None and self.ticket not in {None, self._used}
+
+    def begin(self) -> Page:
+        """Return the page that the output of start() belongs to; :meth:`end` follows when start() has ended."""
+        self._used = self.ticket
+        # What it leads to is acknowledged without it: start() may run for as long as the crawl.
+        self.page = Page("", result=ANSWERED, is_split=True)
+        self._since = time.monotonic()
+        return self.page
+
+    def page_with_old_items(self, seconds: float) -> Page | None:
+        """Return the page if it has items, and *seconds* have gone by since it began, or was returned last."""
+        if self.page is None or not self.page.gave or time.monotonic() < self._since + seconds:
+            return None
+        self._since = time.monotonic()
+        return self.page
+
+    def end(self) -> Ticket:
+        """Return the lease to acknowledge. It may be of a later life than the one in which start() began."""
+        self.page, self._used = None, self.ticket
+        assert self._used is not None  # noqa: S101 - is_granted was true
+        return self._used
+
+    def decline(self) -> None:
+        """Leave start() to other workers from now on."""
+        self.can_run = False
 
 
 class LeaseClient:
@@ -56,20 +93,24 @@ class LeaseClient:
     The lock guards the outbox and the requests in hand. The outbox keeps the order, so the links of a page
     come before its acknowledgement.
 
-    The next life of the same *worker* takes over at once what this one held when it was killed. The thread calls
-    *news* when there are requests, or when the end has come.
+    The next life of a worker of the same *name* takes over at once what this one held when it was killed. The thread
+    calls *news* when there are requests, or when the end has come. *ahead* requests are held ready. With *per_slot*
+    requests of a slot in hand, others are served before it.
     """
 
     def __init__(
         self,
         queue: Queue,
-        worker: Worker,
+        name: str,
         *,
+        ahead: int = 16,
+        per_slot: int = 8,
         news: Callable[[], object],
         journal: Journal | None = None,
         can_start: bool = False,
     ) -> None:
-        self.queue, self._worker, self._news = queue, worker, news
+        self.queue, self._name, self._news = queue, name, news
+        self._ahead, self._per_slot = ahead, per_slot
         self.process = secrets.token_hex(4)
         """Tells this process from others."""
         self._lock = threading.Lock()
@@ -85,10 +126,8 @@ class LeaseClient:
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
         self._deadline = 0.0  # when the end of the crawl stops waiting for the server
-        self.can_start = can_start
-        """Whether the worker runs start() if nobody else does."""
-        self.start_ticket: Ticket | None = None
-        """The lease of start(), to be acknowledged when start() has run; None while this worker has no such lease."""
+        self.start = StartLease(can_run=can_start)
+        """Whether this worker runs start()."""
 
     @property
     def paused(self) -> Paused:
@@ -223,7 +262,7 @@ class LeaseClient:
 
     def _join(self) -> None:
         life = Life(secrets.token_hex(8), self.queue.shards, self.paused)
-        self.queue.join(life.token, self._worker.name, last=self._life.token)
+        self.queue.join(life.token, self._name, last=self._life.token)
         with self._lock:
             self._outbox.life = life
 
@@ -289,8 +328,8 @@ class LeaseClient:
         if life.is_away or self._closing.is_set() or now < life.next_look:
             return 0
         with self._lock:
-            wanted = self._worker.ahead - life.unpaused
-        return wanted if 2 * wanted >= self._worker.ahead else 0
+            wanted = self._ahead - life.unpaused
+        return wanted if 2 * wanted >= self._ahead else 0
 
     def _warn_of_silence(self, now: float) -> None:
         silence = 2 * self.queue.lease_seconds
@@ -305,12 +344,12 @@ class LeaseClient:
         """Take at most *most* requests of a shard, or only renew its lease; return how many there were."""
         life = self._life
         with self._lock:
-            later = life.slots_with(self._worker.per_slot)
+            later = life.slots_with(self._per_slot)
         known = life.shards[shard]
-        options: dict[str, Any] = {"number": known.answered, "can_start": self.can_start}
+        options: dict[str, Any] = {"number": known.answered, "can_start": self.start.can_run}
         answer = self.queue.take(shard, life.token, known.newest, most, later, **options)
-        if answer.starts and (self.start_ticket is None or self.start_ticket.token != life.token):
-            self.start_ticket = Ticket(0, START, "", life.token)
+        if answer.starts and (self.start.ticket is None or self.start.ticket.token != life.token):
+            self.start.ticket = Ticket(0, START, "", life.token)
             self._news()
         with self._lock:
             life.take(shard, answer, has_asked=most > 0)

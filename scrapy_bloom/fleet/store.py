@@ -15,7 +15,6 @@ from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown, Ticket
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
-from scrapy_bloom.fleet.start import StartLease
 from scrapy_bloom.frontier.page import ANSWERED, UNKNOWN, Outcome, Page, done, lead_to_memory
 from scrapy_bloom.frontier.store import Store
 from scrapy_bloom.settings import OTHERS
@@ -95,7 +94,7 @@ class FleetStore(Store):
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
         self.where, self.paused = self._queue.where, self._client.paused
         self.in_memory: deque[Page] = deque()
-        self.start = StartLease(self._client)
+        self.start = self._client.start
         """Whether this worker runs start()."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_bloom.fleet.lease import LeaseClient, Worker
+from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Done, Link, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
@@ -30,7 +30,7 @@ def join() -> Iterator[Join]:
         server = Server(url)
         queue = Queue(server, "bloom:test", **options)
         queue.begin()
-        client = LeaseClient(queue, Worker(name, ahead=4), news=lambda: None)
+        client = LeaseClient(queue, name, ahead=4, news=lambda: None)
         joined.append((client, server))
         client.open()
         return client
