@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.server import FAILURES
@@ -106,7 +106,14 @@ class FleetItems:
         count = self.count + sum(entry.count(b"\n") for entry in items)
         length = self._path.stat().st_size if self._path.exists() else 0
         try:
-            self._append(items, {"items": count, "read": read, **ends})
+            with self._path.open("ab") as output:
+                output.writelines(items)
+                output.flush()
+                os.fsync(output.fileno())
+                where = {"output": str(self._path), "length": output.tell()}
+            temporary = self._state_file.with_suffix(".new")
+            temporary.write_text(json.dumps({"items": count, "read": read, **ends, **where}))
+            temporary.replace(self._state_file)
         except OSError as error:
             with suppress(OSError):
                 os.truncate(self._path, length)
@@ -115,13 +122,3 @@ class FleetItems:
         self._known |= dict.fromkeys(stamp for stamps in read.values() for stamp in stamps)
         while len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-
-    def _append(self, items: list[bytes], state: dict[str, Any]) -> None:
-        with self._path.open("ab") as output:
-            output.writelines(items)
-            output.flush()
-            os.fsync(output.fileno())
-            state |= {"output": str(self._path), "length": output.tell()}
-        temporary = self._state_file.with_suffix(".new")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._state_file)

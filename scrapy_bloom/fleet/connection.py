@@ -148,10 +148,9 @@ def _noted_signals() -> Iterator[list[int]]:
     Scrapy's handlers would have no effect before the reactor runs again.
     """
     noted: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():  # Python allows handlers there only
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda number, _: noted.append(number))
+    is_main = threading.current_thread() is threading.main_thread()  # Python allows handlers there only
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, lambda number, _: noted.append(number)) for number in numbers}
     try:
         yield noted
     finally:

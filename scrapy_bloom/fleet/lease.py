@@ -299,7 +299,10 @@ class LeaseClient:
         wanted, is_due = self._wanted(now), now >= life.next_beat
         if not wanted and not is_due:
             return
-        taken = self._take_from_shards(wanted, is_due=is_due)
+        taken = 0
+        for shard in life.in_turn():
+            if is_due or taken < wanted:
+                taken += self._take(shard, max(0, wanted - taken))
         if is_due:
             life.next_beat = now + self.queue.lease_seconds / 3
         life.next_look = now + (0 if taken else IDLE_SECONDS * self.queue.shards**0.5)
@@ -313,14 +316,6 @@ class LeaseClient:
             life.last_event = now
         elif not is_empty:
             self._warn_of_silence(now)
-
-    def _take_from_shards(self, wanted: int, *, is_due: bool) -> int:
-        """Take up to *wanted* requests, and renew the leases if that *is_due*; return how many requests there were."""
-        taken = 0
-        for shard in self._life.in_turn():
-            if is_due or taken < wanted:
-                taken += self._take(shard, max(0, wanted - taken))
-        return taken
 
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""

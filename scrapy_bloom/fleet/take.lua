@@ -88,6 +88,7 @@ local has_pauses = call('EXISTS', PAUSED) == 1
 
 -- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
 local function serve_in_turn(slot, fair)
+    if #found >= 3 * most then return end
     local delay = said(DELAYS, slot) or usual_delay
     if has_pauses and call('HDEL', PAUSED, slot) == 1 then call('ZREM', PAUSES, slot) end -- it is over
     -- With a delay, what a slot may have within a second goes to one worker.
@@ -97,8 +98,7 @@ local function serve_in_turn(slot, fair)
         call('ZADD', SLOTS, now + 100, slot) -- to look at it again
         return
     end
-    local wanted = math.min(each, most - #found / 3, free)
-    local count = room(slot, wanted)
+    local count = room(slot, math.min(each, most - #found / 3, free))
     local taken = serve(slot, count)
     if taken > 0 then
         if usual_limit >= 0 or said(LIMITS, slot) then call('HINCRBY', PAGES, slot, taken) end
@@ -107,12 +107,11 @@ local function serve_in_turn(slot, fair)
         else
             call('ZREM', SLOTS, slot)
         end
-    elseif count <= 0 and wanted > 0 then
+    else
         call('ZREM', SLOTS, slot)
+        if count > 0 then return end -- it is empty
         call('SADD', FULL, slot)
         return slot
-    elseif wanted > 0 then
-        call('ZREM', SLOTS, slot)
     end
 end
 

@@ -21,7 +21,7 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from scrapy_bloom.fleet.messages import QueueLane
     from scrapy_bloom.fleet.queue import Queue
@@ -107,7 +107,9 @@ def take_over(
         else:
             # The list of a FIFO queue begins with what came last.
             push = "RPUSH" if kind == b"list" and left.is_fifo else "LPUSH"
-            _take_requests(queue, _batches(client, name, kind), rewritten, summary, push=push)
+            count, read = (client.zcard, client.zrange) if kind == b"zset" else (client.llen, client.lrange)
+            batches = (read(name, at, at + _BATCH - 1) for at in range(0, count(name), _BATCH))
+            _take_requests(queue, batches, rewritten, summary, push=push)
         summary["renamed"].append(f"{{{name}}}:taken-over")
         client.rename(name, f"{{{name}}}:taken-over")
     return summary
@@ -122,12 +124,6 @@ def _take_filter(queue: Queue, name: str) -> int:
             queue.add(shard, [fingerprint for fingerprint in fingerprints if queue.shard_of(fingerprint) == shard])
         taken += len(fingerprints)
     return taken
-
-
-def _batches(client: Any, name: str, kind: bytes) -> Iterator[list[bytes]]:
-    count, read = (client.zcard, client.zrange) if kind == b"zset" else (client.llen, client.lrange)
-    for start in range(0, count(name), _BATCH):
-        yield read(name, start, start + _BATCH - 1)
 
 
 def _take_requests(
