@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.loops.share import Share
     from scrapy_bloom.url.fingerprint import Fingerprints
 
+    Join = Callable[[Fingerprints, Feeds], tuple[Store, Requests]]
+    """Makes a store on a server, and what translates its requests."""
+
 logger = logging.getLogger(__name__)
 
 NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
@@ -130,18 +133,6 @@ class OurFilter(Protocol):
     def made_by(self, request_seen: Callable[[Request], bool], request: Request) -> tuple[bool, bytes | None]:
         """Return the answer of *request_seen*, and the fingerprint that this call has remembered, if it did."""
 
-    def make_store(self, options: Options) -> tuple[Store, Requests] | None:
-        """Return a store on a server, and how it holds requests; None: the filter is in memory or in a job."""
-
-
-class OurScheduler(Protocol):
-    """What a crawl needs to know of our scheduler."""
-
-    shares_requests: bool
-
-    def make_store(self, options: Options, fingerprints: Fingerprints, feeds: Feeds) -> tuple[Store, Requests] | None:
-        """Return a store on a server, and how it holds requests; None: they are in memory or in a job."""
-
 
 def register_filter(crawler: Crawler, dupefilter: OurFilter) -> None:
     """Note that *dupefilter* is the filter of *crawler*."""
@@ -154,8 +145,11 @@ def filter_of(crawler: Crawler) -> OurFilter | None:
     return dupefilter
 
 
-def open_crawl(options: Options, scheduler: OurScheduler | None) -> SpiderCrawl:
-    """Return the crawl of a crawler, opened if it was not: with *scheduler*, which keeps its requests, if it is ours.
+def open_crawl(options: Options, join: Join | None, scheduler: str = "") -> SpiderCrawl:
+    """Return the crawl of a crawler, opened if it was not.
+
+    *join* makes its store on a server; None: it is in memory or in a job. *scheduler* is the name of our scheduler,
+    which keeps its requests; "" for another.
 
     Raises:
         BloomError: It cannot be used, or another spider, process or program owns it. Nothing has been changed.
@@ -165,7 +159,7 @@ def open_crawl(options: Options, scheduler: OurScheduler | None) -> SpiderCrawl:
         return crawl
     with log_start_errors(logger), ExitStack() as on_error:
         on_error.callback(keep_spider_state, options.crawler)
-        crawl = _Assembly(options, scheduler).crawl(on_error)
+        crawl = _Assembly(options, join, scheduler).crawl(on_error)
         on_error.pop_all()
     return crawl
 
@@ -173,14 +167,16 @@ def open_crawl(options: Options, scheduler: OurScheduler | None) -> SpiderCrawl:
 class _Assembly:
     """One crawl on its way together."""
 
-    def __init__(self, options: Options, scheduler: OurScheduler | None) -> None:
-        self._options, self._scheduler, self._crawler = options, scheduler, options.crawler
+    def __init__(self, options: Options, join: Join | None, scheduler: str) -> None:
+        self._options, self._crawler = options, options.crawler
+        self._join = None if options.looks_only else join
+        self._scheduler, self._keeps_requests = scheduler, bool(scheduler)
         self._filter = filter_of(options.crawler)
         self._fingerprints = options.fingerprints if self._filter is None else self._filter.fingerprints
         self._stats = options.stats
         self._changes_options = None if options.looks_only else options.bloom.changes
         self._delta_directory = None if options.looks_only else self._find_delta()
-        if self._changes_options and (scheduler is None or scheduler.shares_requests):
+        if self._changes_options and not (scheduler and join is None):
             now = self._setting("SCHEDULER")
             problem = f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {now}"
             raise SettingsError([problem])
@@ -195,8 +191,8 @@ class _Assembly:
         """
         settings, delta = self._crawler.settings, self._options.bloom.delta
         if delta is None:
-            delta = settings.getbool("DELTAFETCH_ENABLED") and self._scheduler is not None
-        if delta and self._scheduler is None:
+            delta = settings.getbool("DELTAFETCH_ENABLED") and self._keeps_requests
+        if delta and not self._keeps_requests:
             problem = f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {settings['SCHEDULER']}: take that out"
             raise SettingsError([problem])
         return Path(data_path("delta") if delta is True else delta) if delta else None
@@ -206,7 +202,7 @@ class _Assembly:
         options, crawler, bloom, stats = self._options, self._crawler, self._options.bloom, self._stats
         feeds = (crawler.get_extension(Feeds) if crawler.extensions is not None else None) or Feeds()
         store, requests, guard = self._open_store(feeds, on_error)
-        job = store if isinstance(store, JobStore) and self._scheduler is not None else None
+        job = store if isinstance(store, JobStore) and self._keeps_requests else None
         delta = self._open_delta(store, feeds, on_error)
         progress = Progress(stats, store, guard, delta, debug=crawler.settings.getbool("DUPEFILTER_DEBUG"))
         decisions = Decisions(
@@ -234,7 +230,7 @@ class _Assembly:
             notes=[] if job is None else [start_urls.changed, SpiderState(crawler, job).changed],
             end_crawl=partial(end_crawl, crawler),
             wake=partial(wake_engine, crawler),
-            keeps_requests=self._scheduler is not None,
+            keeps_requests=self._keeps_requests,
             stays=options.jobdir is not None,
             url_rules=bloom.url_rules,
         )
@@ -249,25 +245,26 @@ class _Assembly:
             is_watched=IN_PROGRESS not in missing,
         )
         crawl = SpiderCrawl(crawler, core, pages, requests, start_urls, options.jobdir)
-        watch_engine(crawler, pages, crawl.done if self._scheduler is not None else None, crawl.end)
-        progress.opened([type(part).__name__ for part in (self._filter, self._scheduler) if part is not None])
+        watch_engine(crawler, pages, crawl.done if self._keeps_requests else None, crawl.end)
+        dupefilter = "" if self._filter is None else type(self._filter).__name__
+        progress.opened([name for name in (dupefilter, self._scheduler) if name])
         return crawl
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
     def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, LoopGuard]:
         options, loop_options = self._options, self._options.bloom.loop_guard
-        if not options.looks_only and (made := self._make_store(feeds)) is not None:
-            store, requests = made
+        if self._join is not None:
+            store, requests = self._join(self._fingerprints, feeds)
             on_error.callback(store.close)
             return store, requests, LoopGuard(loop_options)
         order = IN_ANY_ORDER
-        if self._scheduler is not None:
+        if self._keeps_requests:
             order = scrapys_order(self._crawler.settings, in_job=options.jobdir is not None)
         pages = PagesPerHost.of(options.bloom.pages_per_host, order)
         if options.jobdir is not None:
             return self._open_job(options.jobdir, order, pages, on_error)
-        if self._scheduler is not None:
+        if self._keeps_requests:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
         bloom, guard = options.bloom, LoopGuard(False)
         chain = ScalableBloomFilter(bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
@@ -275,13 +272,8 @@ class _Assembly:
             guard = LoopGuard(loop_options, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
         return MemoryStore(chain, order, self._share_of(guard), pages), Requests(order), guard
 
-    def _make_store(self, feeds: Feeds) -> tuple[Store, Requests] | None:
-        if self._scheduler is not None:
-            return self._scheduler.make_store(self._options, self._fingerprints, feeds)
-        return None if self._filter is None else self._filter.make_store(self._options)
-
     def _share_of(self, guard: LoopGuard) -> Share | None:
-        return guard.share if self._scheduler is not None else None
+        return guard.share if self._keeps_requests else None
 
     def _open_job(
         self, jobdir: Path, order: Order, pages: PagesPerHost | None, on_error: ExitStack
@@ -297,7 +289,7 @@ class _Assembly:
             novelty = open_filter(files.directory / "novelty", NOVELTY_CAPACITY, NOVELTY_ERROR_RATE)
             files.filters.callback(novelty.close)
             guard = LoopGuard(options.bloom.loop_guard, novelty.add)
-        if self._scheduler is not None:
+        if self._keeps_requests:
             self._take_in(files, jobdir)
         else:
             self._check_filter_alone(files, jobdir)
@@ -308,7 +300,7 @@ class _Assembly:
             key_space,
             share=self._share_of(guard),
             pages=pages,
-            writes_at_once=self._scheduler is None,
+            writes_at_once=not self._keeps_requests,
         )
         on_error.callback(store.abandon)
         return store, JobRequests(order, self._crawler.spider), guard

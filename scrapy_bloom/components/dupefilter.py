@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.components.assembly import Join
     from scrapy_bloom.components.spider_crawl import SpiderCrawl
-    from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.loops.limits import Objection
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -51,6 +50,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     crawl: SpiderCrawl | None = None
     """Set by :meth:`open`."""
+    _join: Join | None = None
 
     def __init__(self, options: Options) -> None:
         self._options, self._stats = options, options.stats
@@ -100,14 +100,10 @@ class BloomDupeFilter(BaseDupeFilter):
             ignore_fragments=False,
         )
 
-    def make_store(self, options: Options) -> tuple[Store, Requests] | None:  # noqa: ARG002 - subclasses need it
-        """Return None: the filter is in memory or in a job."""
-        return None
-
     def open(self) -> None:
         """Open the filter where it lives. If it cannot be used, one CRITICAL line says why."""
         if self.crawl is None:
-            self.crawl = open_crawl(self._options, None)
+            self.crawl = open_crawl(self._options, self._join)
             core = self.crawl.core
             self._add = core.decisions.add
             self._objection = core.guard.objection if self._options.bloom.loop_guard else None

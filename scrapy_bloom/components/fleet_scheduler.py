@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.utils.reactor import is_reactor_installed
 
-from scrapy_bloom.components.assembly import Options, filter_of
+from scrapy_bloom.components.assembly import filter_of
 from scrapy_bloom.components.fleet_start import StartRun, has_start
 from scrapy_bloom.components.hooks import wake_engine
 from scrapy_bloom.components.scheduler import DurableScheduler
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scrapy_bloom.components.fleet_requests import FleetRequests
-    from scrapy_bloom.components.requests import Requests
     from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.fleet.store import FleetStore
     from scrapy_bloom.frontier.page import Page
@@ -49,7 +48,6 @@ class FleetScheduler(DurableScheduler):
 
     """
 
-    shares_requests = True
     _start: StartRun | None = None
 
     @classmethod
@@ -62,15 +60,16 @@ class FleetScheduler(DurableScheduler):
                 raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
             return scheduler
 
-    def make_store(self, options: Options, fingerprints: Fingerprints, feeds: Feeds) -> tuple[FleetStore, Requests]:
-        """Join the fleet; return the store of this worker, and how it holds requests."""
-        return fleet_store(options.crawler, options.bloom, fingerprints, feeds)
+    def _join(self, fingerprints: Fingerprints, feeds: Feeds) -> tuple[FleetStore, FleetRequests]:
+        joined = fleet_store(self._options.crawler, self._options.bloom, fingerprints, feeds)
+        self._store, self._requests = joined
+        return joined
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Join the fleet, and have one worker of it run start()."""
         opened = super().open(spider)
         if self.crawl is not None and not self._options.looks_only and has_start(self.crawl.crawler):
-            self._start = StartRun(self.crawl)
+            self._start = StartRun(self.crawl, self._store, self._requests)
         return opened
 
     def _admission(
@@ -78,11 +77,8 @@ class FleetScheduler(DurableScheduler):
     ) -> tuple[bytes | None, int | None] | None:
         """Return also for unfiltered start requests a fingerprint, so that the fleet fetches them once."""
         admission = super()._admission(crawl, request, parent)
-        if admission == (None, None) and not self._options.looks_only:
-            store: Any = crawl.store
-            requests: Any = crawl.requests
-            if parent is store.start.page:  # None: start() is over, or each worker runs it
-                return requests.start_fingerprint(request), None
+        if admission == (None, None) and not self._options.looks_only and parent is self._store.start.page:
+            return self._requests.start_fingerprint(request), None  # no page: start() is over, or each worker runs it
         return admission
 
     def close(self, reason: str) -> Deferred[None] | None:

@@ -29,28 +29,23 @@ def has_start(crawler: Crawler) -> bool:
 
 
 class StartRun:
-    """Takes the place of the output of start() in the engine of *crawl*.
+    """Takes the place of the output of start() in the engine of *crawl*, which *store* and *requests* belong to.
 
     The output waits until the store has the lease of start(). It ends when nothing is pending or in hand at any worker.
     In between, start() is run again if the server went back to a time before it had ended. All that start() gives
     belongs to one page, which is acknowledged when start() has ended and its items are through the pipelines.
     """
 
-    def __init__(self, crawl: SpiderCrawl) -> None:
-        crawler = crawl.crawler
-        self._engine: Any = crawler.engine
-        store: Any = crawl.store
-        requests: Any = crawl.requests
-        self._store: FleetStore = store
-        self._requests: FleetRequests = requests
-        self._pages = crawl.pages
+    def __init__(self, crawl: SpiderCrawl, store: FleetStore, requests: FleetRequests) -> None:
+        self._engine: Any = crawl.crawler.engine
+        self._store, self._requests, self._pages = store, requests, crawl.pages
         self._page: Page | None = None
         self._open_parts = 0  # of the page: start() itself, and items in pipelines
         self._waiting: Deferred[None] | None = None
         self._is_closed = False
         self._engine._start = self._outputs(self._engine._start)
         for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
-            crawler.signals.connect(self._item_ended, signal=signal)
+            crawl.crawler.signals.connect(self._item_ended, signal=signal)
 
     def look(self) -> None:
         """Go on if there is a reason to. Call this whenever the engine asks for a request."""

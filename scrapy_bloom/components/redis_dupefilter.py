@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from typing_extensions import Self
 
-    from scrapy_bloom.components.assembly import Options
     from scrapy_bloom.fleet.shared_filter import SharedFilter
-    from scrapy_bloom.frontier.store import Store
+    from scrapy_bloom.job.records import Feeds
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -67,9 +66,9 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         store: Any = None if self.crawl is None else self.crawl.store
         store.clear()
 
-    def make_store(self, options: Options) -> tuple[Store, Requests]:
-        """Return a store whose filter is on a server; no request is kept there."""
-        return shared_filter(options.crawler, options.bloom, self.fingerprints), Requests(IN_ANY_ORDER)
+    def _join(self, fingerprints: Fingerprints, feeds: Feeds) -> tuple[SharedFilter, Requests]:  # noqa: ARG002
+        options = self._options
+        return shared_filter(options.crawler, options.bloom, fingerprints), Requests(IN_ANY_ORDER)
 
 
 def shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:

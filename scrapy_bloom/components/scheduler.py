@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
-    from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.components.assembly import Join
     from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.job.records import Feeds
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +42,10 @@ class DurableScheduler(BaseScheduler):
 
     """
 
-    shares_requests = False
-    """Whether other processes have requests of the same queue."""
     spider: Spider
     """Set by :meth:`open`, as :attr:`crawl` is."""
     crawl: SpiderCrawl | None = None
+    _join: Join | None = None
 
     def __init__(self, options: Options, dupefilter: BaseDupeFilter) -> None:
         self._options, self.df, self.stats = options, dupefilter, options.stats
@@ -61,21 +57,12 @@ class DurableScheduler(BaseScheduler):
             options = Options.of(crawler)
             return cls(options, build_from_crawler(load_object(crawler.settings["DUPEFILTER_CLASS"]), crawler))
 
-    def make_store(
-        self,
-        options: Options,  # noqa: ARG002 - FleetScheduler needs it
-        fingerprints: Fingerprints,  # noqa: ARG002
-        feeds: Feeds,  # noqa: ARG002
-    ) -> tuple[Store, Requests] | None:
-        """Return None: requests are in memory or in a job."""
-        return None
-
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Open the crawl, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
         self.spider = spider
-        self.crawl = open_crawl(self._options, self)
+        self.crawl = open_crawl(self._options, self._join, type(self).__name__)
         self._filter = filter_of(self._options.crawler)
-        if self.shares_requests and IN_PROGRESS in self.crawl.pages.missing_hooks:
+        if self._join is not None and IN_PROGRESS in self.crawl.pages.missing_hooks:
             advice = "Please report it together with the Scrapy version."  # others would wait for its acknowledgements
             raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
         return self.df.open()
