@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from scrapy import FormRequest, Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.components.requests import PushedStartUrl, Requests, lane_in
-from scrapy_bloom.components.round_trip import attributes_of, check_values
-from scrapy_bloom.components.serialize import DEFAULTS
+from scrapy_bloom.components.requests import Requests, lane_in
+from scrapy_bloom.components.serialize import attributes_of, check_values, without_defaults
 from scrapy_bloom.fleet.entry import FIELDS, PUSHED, RETRIED, SIGNED, Entries
 from scrapy_bloom.fleet.messages import QueueLane
 from scrapy_bloom.frontier.page import Pending
@@ -93,10 +92,7 @@ class FleetRequests(Requests):
     def _entry(self, request: Request) -> bytes:
         try:
             fields = attributes_of(request, self._spider)
-            if "_class" not in fields:  # another class may have other defaults
-                fields = {
-                    name: value for name, value in fields.items() if name not in DEFAULTS or value != DEFAULTS[name]
-                }
+            fields = without_defaults(fields)
             if not self._entries.are_signed:
                 check_address(request)
             entry = self._entries.write(fields)
@@ -130,11 +126,9 @@ class FleetRequests(Requests):
         _check_class(fields.get("_class"))
         return request_from_dict(fields, spider=self._spider)
 
-    def restored(self, body: bytes) -> tuple[Request, Mark | None]:
-        """Return the request of the entry *body*, without a mark; raise PushedStartUrl if it is one."""
-        if body[:1] == PUSHED:
-            raise PushedStartUrl(self.pushed(body[1:]))
-        return self.read(body), None
+    def restored(self, body: bytes) -> tuple[Request, None] | list[tuple[Request, bytes | None]]:
+        """Return the request of the entry *body*, without a mark; or those that a pushed start URL leads to."""
+        return self.pushed(body[1:]) if body[:1] == PUSHED else (self.read(body), None)
 
     def pushed(self, data: bytes) -> list[tuple[Request, bytes | None]]:
         """Return the requests that a pushed start URL leads to, with fingerprints.

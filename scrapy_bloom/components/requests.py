@@ -15,8 +15,6 @@ from scrapy_bloom.frontier.order import LaneKey, Order, lane_of
 from scrapy_bloom.frontier.page import Pending
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy import Request, Spider
     from scrapy.settings import BaseSettings
 
@@ -64,14 +62,6 @@ def asked_for(request: Request) -> str:
     return str(redirected[0]) if redirected else request.url
 
 
-class PushedStartUrl(Exception):  # noqa: N818 - not an error
-    """A start URL that was pushed is not a request, but leads to *requests*, each with its fingerprint or None."""
-
-    def __init__(self, requests: Sequence[tuple[Request, bytes | None]]) -> None:
-        super().__init__()
-        self.requests = requests
-
-
 class Requests:
     """The requests of a crawl in memory, in this *order*."""
 
@@ -82,8 +72,12 @@ class Requests:
         """Return *request*, which is about to be queued, as plain data; without a *fingerprint* it is not filtered."""
         return Pending(lane_in(self._order, request, mark), fingerprint, None, request, mark)
 
-    def restored(self, body: bytes) -> tuple[Request, Mark | None]:
-        """Return the request in *body*, and the loop guard's mark of it. May raise any exception."""
+    def restored(self, body: bytes) -> tuple[Request, Mark | None] | list[tuple[Request, bytes | None]]:
+        """Return the request in *body*, and the loop guard's mark of it. May raise any exception.
+
+        If *body* is a start URL that was pushed to a server, return a list: the requests that it leads to, each with
+        its fingerprint, or None if it is not filtered.
+        """
         raise NotImplementedError
 
 

@@ -12,7 +12,7 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
-from scrapy_bloom.components.requests import PushedStartUrl, asked_for
+from scrapy_bloom.components.requests import asked_for
 from scrapy_bloom.components.startup import has_spider, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.frontier.page import FailedRow, Outcome
@@ -124,20 +124,21 @@ class SpiderCrawl:
             request, mark = page.request, page.mark
             if page.body is not None:
                 try:
-                    request, mark = self.requests.restored(page.body)
-                except PushedStartUrl as pushed:
-                    self._follow(pushed, page)
-                    continue
+                    restored = self.requests.restored(page.body)
                 except Exception as error:  # whatever unpickling or the user's classes raise
                     self.store.unreadable(page, error)
                     continue
+                if isinstance(restored, list):
+                    self._follow(restored, page)
+                    continue
+                request, mark = restored
             url = "" if self.core.guard.share is None else asked_for(request)
             return self.pages.hand_out(page, request, url, mark), page
         return None
 
-    def _follow(self, pushed: PushedStartUrl, page: Page) -> None:
-        """Queue the requests of *pushed*, which is acknowledged as the page that led to them."""
-        for request, fingerprint in pushed.requests:
+    def _follow(self, led_to: list[tuple[Request, bytes | None]], page: Page) -> None:
+        """Queue the requests that the start URL of *page* has *led_to*; it is acknowledged as their page."""
+        for request, fingerprint in led_to:
             if fingerprint is None or self.store.add(fingerprint):
                 self.push(request, fingerprint, page)
         self.store.done(page)

@@ -19,7 +19,6 @@ from typing_extensions import Self
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_requests import FleetRequests
 from scrapy_bloom.components.fleet_scheduler import fleet_store
-from scrapy_bloom.components.requests import PushedStartUrl
 from scrapy_bloom.fleet.own_server import server_executable
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import ANSWERED, Page
@@ -60,16 +59,17 @@ class WorkerStore:
             request = page.request
             if page.body is not None:
                 try:
-                    request, _ = self._requests.restored(page.body)
-                except PushedStartUrl as pushed:
-                    for led_to, fingerprint in pushed.requests:
+                    restored = self._requests.restored(page.body)
+                except Exception as error:
+                    self._store.unreadable(page, error)
+                    continue
+                if isinstance(restored, list):
+                    for led_to, fingerprint in restored:
                         if fingerprint is None or self._store.add(fingerprint):
                             self.push(led_to, fingerprint, page)
                     self._store.done(page)
                     continue
-                except Exception as error:
-                    self._store.unreadable(page, error)
-                    continue
+                request, _ = restored
             page.handed_out(request, request.url, None)
             self.in_flight[id(request)] = page
             return request, page
