@@ -135,15 +135,13 @@ class Progress:
         return self.estimate.left(len(store), sum(store.frontier.full().values()))
 
     def prepare_commit(self, batch: Batch, *, is_last: bool) -> None:
-        """Add to *batch* pages of hosts, the estimate, and changed figures: as a new row if due, else in the last.
+        """Add to *batch* the estimate, and changed figures: as a new row if due, else in the last.
 
         *is_last*: the crawl is closed, so its stats are set once more.
         """
         store = self._store
         if not isinstance(store, JobStore):
             return
-        if store.pages is not None:
-            batch.note("pages", {host: b"%d" % pages for host, pages in store.pages.changed().items()})
         dumped = self.estimate.dump()
         if self.estimate.requests and dumped != self._noted:
             self._noted = batch.notes["state", "estimate"] = dumped

@@ -24,10 +24,11 @@ from scrapy_bloom.job.database import damaged
 from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
+    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import JobState
 
@@ -43,6 +44,8 @@ _RETRY_FACTOR = 10
 
 class Commits:
     """Commits what changes to *database*, and to the filter *chain* beside it; *state* is that of a run that begins.
+
+    It knows which fingerprints the job knows: those in the filter, and those on their way into it or out of it.
 
     *fill* adds to a batch what belongs to the moment at which its commit begins, and returns the state to write.
     *written* is told of each batch once its commit has ended. Whatever commits raises DamagedError if the database is
@@ -64,8 +67,9 @@ class Commits:
         """What the commit under way writes; empty if none is."""
         self.state = state
         """As the last commit that has begun writes it; before the first one, *state*."""
-        self.number = 0
-        """How many have ended in this run."""
+        self.of_memory: dict[bytes, Page] = {}
+        """Pages whose requests are in memory only, by the fingerprints that are written with them."""
+        self._taken_back: set[bytes] = set()  # new again, though the filter has them until their pages are committed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scrapy-bloom-commit")
         self._transaction: Future[None] | None = None
         self._began = self._retry_at = 0.0
@@ -94,7 +98,9 @@ class Commits:
             except OSError as error:  # a feed has no room
                 self._explain(error)
                 return
-            if self.batch.is_empty() and self.number and state == self.state:
+            # A request since then may have made a fingerprint known again.
+            self.batch.forgotten = [each for each in self.batch.forgotten if each in self._taken_back]
+            if self.batch.is_empty() and state == self.state and self._database.state.runs == state.runs:
                 return
             self.writing, self.batch = self.batch, Batch()
             self.writing.state = self.state = state
@@ -122,7 +128,7 @@ class Commits:
         for fingerprint in batch.fingerprints:
             self._chain.add(fingerprint)
         self._chain.watermark = batch.state.last_id
-        self.number += 1
+        self.forget_committed(batch.forgotten)
         self._written(batch)
 
     def _explain(self, error: BaseException) -> None:
@@ -139,6 +145,73 @@ class Commits:
                 self._database.path.parent,
                 error,
             )
+
+    # -- fingerprints --------------------------------------------------------------------------------------------------
+
+    def add(self, fingerprint: bytes) -> bool:
+        """Remember *fingerprint* with the next commit. Return True if it was new."""
+        waiting = self.batch.fingerprints
+        if (
+            fingerprint in waiting
+            or fingerprint in self.writing.fingerprints
+            or (self._chain.contains(fingerprint) and fingerprint not in self._taken_back)
+            or fingerprint in self.of_memory
+        ):
+            return False
+        if self._taken_back:
+            self._taken_back.discard(fingerprint)
+        waiting[fingerprint] = None
+        return True
+
+    def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
+        """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
+        waiting, writing = self.batch.fingerprints, self.writing.fingerprints
+        return [
+            fingerprint in waiting
+            or fingerprint in writing
+            or (fingerprint in self._chain and fingerprint not in self._taken_back)
+            or fingerprint in self.of_memory
+            for fingerprint in fingerprints
+        ]
+
+    def keep_in_memory(self, fingerprint: bytes | None, page: Page) -> None:
+        """Write *fingerprint* with *page*, whose request is in memory only: before, it would outlive the request."""
+        if fingerprint is not None and self.batch.fingerprints.pop(fingerprint, fingerprint) is None:
+            self.of_memory[fingerprint] = page
+            page.fingerprint = fingerprint
+
+    def forget(self, fingerprint: bytes) -> bool:
+        """Take *fingerprint* back, durably. Return False if it was not known."""
+        was_waiting = self._forget_waiting(fingerprint)
+        return self._chain.forget(fingerprint) or was_waiting
+
+    def _forget_waiting(self, fingerprint: bytes) -> bool:
+        """Forget *fingerprint* where no commit has written it; return whether it was there."""
+        if fingerprint in self.writing.fingerprints:
+            self.wait()
+        batches = (self.batch, self.writing)
+        is_waiting = [batch.fingerprints.pop(fingerprint, fingerprint) is None for batch in batches]
+        page = self.of_memory.pop(fingerprint, None)
+        if page is not None:
+            page.fingerprint = None
+        return page is not None or any(is_waiting)
+
+    def take_back(self, page: Page, fingerprints: Iterable[bytes]) -> None:
+        """Take back *fingerprints* of *page*, which has failed: at once in this run, and in the commit of the page."""
+        for fingerprint in fingerprints:
+            self._forget_waiting(fingerprint)
+            if self._chain.contains(fingerprint):  # also if a link was followed again, and failed again
+                self._taken_back.add(fingerprint)
+                page.taken_back.append(fingerprint)
+
+    def forget_committed(self, fingerprints: Iterable[bytes]) -> None:
+        """Forget *fingerprints*, which a commit has taken back, and let the next one take off its note of them."""
+        for fingerprint in fingerprints:
+            self._chain.forget(fingerprint)
+            self._taken_back.discard(fingerprint)
+            self.batch.note("forgotten", {fingerprint.hex(): b""})
+
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.lanes import Frontier, Lane
     from scrapy_bloom.job.commits import Commits
-    from scrapy_bloom.job.fingerprints import JobFingerprints
     from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
@@ -30,20 +29,12 @@ class OpenPages:
     Args:
         frontier: Holds the requests of the job.
         take: Takes what a page has given; into the batch, if the page is committed with it.
-        fingerprints: What the job knows.
         commits: Writes the batch that pages become part of.
 
     """
 
-    def __init__(
-        self,
-        frontier: Frontier,
-        take: Callable[[Page, Batch | None], None],
-        fingerprints: JobFingerprints,
-        commits: Commits,
-    ) -> None:
-        self._frontier, self._take = frontier, take
-        self._fingerprints, self._commits = fingerprints, commits
+    def __init__(self, frontier: Frontier, take: Callable[[Page, Batch | None], None], commits: Commits) -> None:
+        self._frontier, self._take, self._commits = frontier, take, commits
         self.holders: dict[int, Page] = {}
         """The pages that requests wait for, by the id of the request."""
         self.waited_for: dict[Page, float] = {}
@@ -86,7 +77,7 @@ class OpenPages:
         batch.forgotten += page.taken_back
         if page.fingerprint is not None:
             batch.fingerprints[page.fingerprint] = None
-            self._fingerprints.of_memory.pop(page.fingerprint, None)
+            self._commits.of_memory.pop(page.fingerprint, None)
         if page.row is None:
             return
         if batch.added.pop(page.row.id, None) is None:
@@ -125,10 +116,10 @@ class OpenPages:
 
     def check(self, in_flight: Iterable[Page]) -> None:
         """Assert what always holds of the pages *in_flight*, and of those that wait."""
-        pages = {*in_flight, *self.waited_for, *self.holders.values(), *self._fingerprints.of_memory.values()}
+        pages = {*in_flight, *self.waited_for, *self.holders.values(), *self._commits.of_memory.values()}
         for page in pages:
             check(page)
             assert page.state is not State.COMMITTED
             assert page in self.waited_for or not (page.in_memory or page.held or page.deferred)
         assert self.holders == {id_: page for page in pages for id_ in page.held}
-        assert all(page.fingerprint == fingerprint for fingerprint, page in self._fingerprints.of_memory.items())
+        assert all(page.fingerprint == fingerprint for fingerprint, page in self._commits.of_memory.items())

@@ -22,7 +22,6 @@ from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
 from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
-from scrapy_bloom.job.fingerprints import JobFingerprints
 from scrapy_bloom.job.open_pages import OpenPages
 
 if TYPE_CHECKING:
@@ -143,9 +142,8 @@ class JobStore(MemoryStore):
             pages_per_host=None if pages is None else pages.limits,
         )
         self._commits = Commits(self.database, self.chain, state, self._fill, self._written)
-        self._fingerprints = JobFingerprints(self.chain, self._commits)
-        self._open_pages = OpenPages(self.frontier, self._take, self._fingerprints, self._commits)
-        self.add = self.chain.add if writes_at_once else self._fingerprints.add
+        self._open_pages = OpenPages(self.frontier, self._take, self._commits)
+        self.add = self.chain.add if writes_at_once else self._commits.add
         self._last_id = self.before.last_id
 
     @property
@@ -175,7 +173,7 @@ class JobStore(MemoryStore):
         if self.pages is not None:
             self.pages.counts.update(self.database.pages())
         # A kill may have come before the filter could forget them.
-        self._fingerprints.forget_committed(map(bytes.fromhex, self.database.notes("forgotten")))
+        self._commits.forget_committed(map(bytes.fromhex, self.database.notes("forgotten")))
         with _without_garbage_collection():
             self.frontier.restore(self.database.lanes())
         self.paused.restore(self.database.notes("state"))
@@ -200,15 +198,15 @@ class JobStore(MemoryStore):
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
-        return self._fingerprints.seen(fingerprints)
+        return self._commits.seen(fingerprints)
 
     def take_back(self, page: Page, fingerprints: Sequence[bytes]) -> None:
         """Take back *fingerprints* of *page*, which has failed: at once in this run, and in the commit of the page."""
-        self._fingerprints.take_back(page, fingerprints)
+        self._commits.take_back(page, fingerprints)
 
     def forget(self, fingerprint: bytes) -> bool:
         """Take *fingerprint* back, durably. Return False if it was not known."""
-        return self._fingerprints.forget(fingerprint)
+        return self._commits.forget(fingerprint)
 
     def push(self, pending: Pending, parent: Page | None = None) -> bool:
         """Take in *pending*, and return whether a commit makes it durable.
@@ -231,7 +229,7 @@ class JobStore(MemoryStore):
 
     def _keep_in_memory(self, pending: Pending, parent: Page | None) -> None:
         page = Page(pending.lane.slot, pending.request, mark=pending.mark)
-        self._fingerprints.keep_in_memory(pending.fingerprint, page)
+        self._commits.keep_in_memory(pending.fingerprint, page)
         self._last_id += 1
         self.in_memory.push(pending.lane, self._last_id, page)
         self._open_pages.keep_in_memory(page, parent)
@@ -279,12 +277,13 @@ class JobStore(MemoryStore):
         self._commits.run()
 
     def _fill(self, batch: records.Batch) -> records.JobState:
-        """Add to *batch* what belongs to this moment; return the state at it."""
+        """Add to *batch*, which has rows and fingerprints, what belongs to this moment; return the state at it."""
         self._open_pages.commit_in_parts(self.in_flight)
-        batch.forgotten = self._fingerprints.still_taken_back(batch.forgotten)
         self._effects.add_to(batch)
         if self.frontier.share is not None:
             batch.note("kind", self.frontier.share.changed())
+        if self.pages is not None:
+            batch.note("pages", {host: b"%d" % pages for host, pages in self.pages.changed().items()})
         batch.note("state", self.paused.changed())
         return replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
 
@@ -292,7 +291,6 @@ class JobStore(MemoryStore):
         self.commits += 1
         self.frontier.taken.difference_update(id_ for _, id_ in batch.done)
         self.frontier.written(batch.lanes.values(), batch.state.last_id, batch.added)
-        self._fingerprints.forget_committed(batch.forgotten)
         self._effects.written()
 
     def flush(self) -> None:
