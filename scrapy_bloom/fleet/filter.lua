@@ -100,15 +100,6 @@ local function open_chain(sizes, max_age, now)
         return forgets and redis.call('SREM', FILTER .. ':forgotten', probe) == 1
     end
 
-    -- Returns whether a key was added.
-    function chain.has(place, probe)
-        if forgets and redis.call('SISMEMBER', FILTER .. ':forgotten', probe) == 1 then return false end
-        for _, layer in ipairs(layers) do
-            if contains(layer, place, probe) then return true end
-        end
-        return false
-    end
-
     function chain.save()
         if has_added then redis.call('HSET', FILTER, 'count', count) end
         if has_changed then redis.call('HSET', FILTER, 'layers', cmsgpack.pack(layers)) end

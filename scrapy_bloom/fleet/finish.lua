@@ -3,32 +3,31 @@
 --
 -- ARGV[1] chain   ARGV[2] token, or "" of a command, whose links are all filtered
 -- ARGV[3] number of this call among the worker's
--- ARGV[4] lanes, flat: slot, score, RPUSH or LPUSH
--- ARGV[5] links, flat: place (-1: not filtered), probe, number of the lane, entry
--- ARGV[6] pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); why it is dead-lettered, or "";
+-- ARGV[4] in msgpack:
+--         lanes, flat: slot, score, RPUSH or LPUSH
+--         links, flat: place (-1: not filtered), probe, number of the lane, entry
+--         pages to acknowledge, flat: id (-1: start(); 0: the server does not know of it); why it is dead-lettered, or "";
 --         false if it does not count as a page; why it has failed for good, or ""; parts: the page, and requests in memory that it led to,
 --         flat: place (-1: not filtered), probe, items, links that come with it (flat: number of the lane, entry)
--- ARGV[7] probes to forget
--- ARGV[8] estimates, flat: process, what it knows   ARGV[9] slots to slow down, flat: slot, ms of a pause, ms between two
---         requests; 0: none
--- ARGV[10] blocks and capacity of each layer that may come   ARGV[11] ms of the maximum age, or 0
--- ARGV[12] name of the list that items go to   ARGV[13] number of the last pause that the worker knows of
--- 4 to 10 are in msgpack.
+--         probes to forget
+--         estimates, flat: process, what it knows
+--         slots to slow down, flat: slot, ms of a pause, ms between two requests; 0: none
+-- ARGV[5] blocks and capacity of each layer that may come, in msgpack   ARGV[6] ms of the maximum age, or 0
+-- ARGV[7] name of the list that items go to   ARGV[8] number of the last pause that the worker knows of
 --
 -- Returns {number of new links, places of parts that are refused, paused slots that the worker does not know of, flat, each
 --          with the ms that are left, number of the last of these}, or an objection
-local chain_id, token, number = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local chain_id, token, number, last_pause = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[8])
 local problem = objection(chain_id, token, number - 1)
 if problem then return problem end
 if token ~= '' and tonumber(call('HGET', CALLS, token)) >= number then -- its answer was lost
     local of, places = string.match(call('HGET', REFUSED, token) or '', '^(%d+)(.*)')
-    return {0, tonumber(of) == number and places or '', {}, tonumber(ARGV[13])}
+    return {0, tonumber(of) == number and places or '', {}, last_pause}
 end
-local lane_of, links, pages = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5]), cmsgpack.unpack(ARGV[6])
-local forget = cmsgpack.unpack(ARGV[7])
+local lane_of, links, pages, forget, notes, slow = unpack(cmsgpack.unpack(ARGV[4]))
 if #forget > 0 then call('SADD', FILTER .. ':forgotten', unpack(forget)) end
 local now = milliseconds()
-local chain = open_chain(cmsgpack.unpack(ARGV[10]), tonumber(ARGV[11]), now)
+local chain = open_chain(cmsgpack.unpack(ARGV[5]), tonumber(ARGV[6]), now)
 
 local new, queued = 0, {}
 local function enqueue(lane_number, entry)
@@ -64,7 +63,7 @@ local function take_part(is_refused, place, probe, items, led_to)
         for j = 1, #led_to, 2 do enqueue(led_to[j], led_to[j + 1]) end
         if items ~= '' then -- the first line identifies the entry for whoever collects it
             local stamp = token .. ' ' .. ARGV[3] .. ' ' .. place_of_part .. '\n'
-            call('RPUSH', STATE .. ':items:' .. ARGV[12], stamp .. items)
+            call('RPUSH', STATE .. ':items:' .. ARGV[7], stamp .. items)
         end
     end
     place_of_part = place_of_part + 1
@@ -95,9 +94,8 @@ if new ~= ended then call('HINCRBY', STATE, 'outstanding', new - ended) end
 if new > 0 then call('HINCRBY', STATE, 'seq', new) end
 if refused ~= '' then call('HSET', REFUSED, token, number .. refused) end
 
-local notes = cmsgpack.unpack(ARGV[8])
 if #notes > 0 then call('HSET', STATE .. ':estimates', unpack(notes)) end
-local slow, paused, last_pause = cmsgpack.unpack(ARGV[9]), {}, tonumber(ARGV[13])
+local paused = {}
 for i = 1, #slow, 3 do
     local slot, pause, delay = unpack(slow, i, i + 2)
     if pause > 0 then

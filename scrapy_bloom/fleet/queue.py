@@ -277,8 +277,8 @@ class Queue:
         rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Note, SlowDown)}
         for message in messages:
             rows[type(message)] += self._row(message, lanes)
-        flat = *map(for_script, ([*chain.from_iterable(lanes)], *rows.values())), self._sizes, self._max_age
-        answer = self._step("finish", shard, token, number, *flat, self.items, last_pause)
+        packed = for_script([[*chain.from_iterable(lanes)], *rows.values()])
+        answer = self._step("finish", shard, token, number, packed, self._sizes, self._max_age, self.items, last_pause)
         new, refused, paused, last_pause = answer
         seconds = {_text(slot): left / 1000 for slot, left in zip(paused[::2], paused[1::2], strict=True)}
         return Finished(new, list(map(int, refused.split())), seconds, last_pause)
