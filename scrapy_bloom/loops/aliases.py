@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from scrapy_bloom.loops.address import DEEPEST, FOLDERS, is_token, mask
 from scrapy_bloom.loops.kinds import SECTION
 from scrapy_bloom.loops.lately import Lately
+from scrapy_bloom.loops.links import LinkCounts
 from scrapy_bloom.loops.novelty import likeness
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ class Aliases:
         self._hosts: dict[str, dict[str, Votes]] = {}
         self._forgotten: list[str] = []
         self._suspected: dict[str, list[str]] = {}
+        self._forms = LinkCounts()  # URLs that become this one without the parts that do not matter
         self._scripts: Lately[int] = Lately(PAIRS)  # URLs with parameters, by host and path
 
     def learn(self, address: Address, brought: Brought, *, is_copy: bool = False) -> bool:
@@ -269,13 +271,20 @@ class Aliases:
             self._scripts.set(script, (self._scripts.get(script) or 0) + 1)
         suspected, _ = self._reduced(address, is_cautious=False)
         believed, count = self._reduced(address)
-        is_known = count > 0 and not self._add(_digest(believed.key()))
+        is_known = count > 0 and not self._add(key := _digest(believed.key()))
+        if count:
+            self._forms.add(key[1:])
         if count < 2 and self._suspected.get(address.host):  # of those with one such part, the first is no copy
             is_known &= not self._add(_digest(f"{believed.key()} plain"))
         if suspected is not address:  # remembered before it is believed, so that a new belief knows its copies
             self._add(_digest(suspected.key()))
         self._add(_digest(address.key()))
         return is_known
+
+    def forms(self, address: Address) -> int:
+        """Return how many URLs that were asked for differ from *address* only in parts that do not matter."""
+        reduced, count = self._reduced(address)
+        return self._forms.of(_digest(reduced.key())[1:]) if count else 0
 
     def forget(self, host: str) -> None:
         """Forget what is known of *host*."""

@@ -6,8 +6,8 @@ Handing out a request walks down the tree of kinds, each time to the child whose
     promise = own^OWN * best^(1 - OWN)          own = rate^2 * links^(1/2)
 
 - *rate* is the share of the kind's pages that bring something (:meth:`Kind.rate`).
-- *links* is how many links led to a page of the kind. The links of honest pages repeat each other, and random URLs are
-  linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
+- *links* is how many links led to a page of the kind, or to copies of it. The links of honest pages repeat each other,
+  and random URLs are linked once (Cho, Garcia-Molina, Page, "Efficient crawling through URL ordering", 1998).
 - *depth* is the fewest links that lead to the kind. Real sections are found early.
 - *best* is the promise of the kind's best child: a good kind among dry ones is not left behind with them.
 - *had* counts the pages handed out, and at most as many of the pending URLs. It is own^((1 + OWN) / 2) *
@@ -173,9 +173,10 @@ class Share:
     def page_done(self, mark: Mark, brought: Brought, url: str = "") -> None:
         """Learn what the page at *url* brought."""
         page_kinds = [*self._lane(mark.lane).path()]
-        news, links = brought.news, self.links.of(mark.fingerprint)
+        address = Address.of(url)
+        news, links = brought.news, max(self.links.of(mark.fingerprint), self.aliases.forms(address))
         if brought.is_page:
-            if self.aliases.learn(Address.of(url), brought, is_copy=COPIES in mark.lane):
+            if self.aliases.learn(address, brought, is_copy=COPIES in mark.lane):
                 news = 0.0  # such as a picture of the same product in another colour: its kind is not worth more pages
             if page_kinds[0].host.count_answer(has_news=brought.news > 0):
                 self.revivals += 1
@@ -184,7 +185,7 @@ class Share:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
-        lists = [kind for kind in self._lists(mark, brought) if kind not in noted]
+        lists = [kind for kind in self._lists(mark, brought, links) if kind not in noted]
         for evidence in _with_alike(lists).keys() - noted.keys():
             evidence.credit()
         for node in [node for kind in (*page_kinds, *lists) for node in kind.nodes]:
@@ -192,9 +193,9 @@ class Share:
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
 
-    def _lists(self, mark: Mark, brought: Brought) -> list[Kind]:
-        """Return the kinds of the list that alone led to a page. What the page *brought* is to their credit."""
-        is_alone = brought.news and mark.source and self.links.of(mark.fingerprint) == 1
+    def _lists(self, mark: Mark, brought: Brought, links: int) -> list[Kind]:
+        """Return the kinds of the list that alone led to a page, with one of *links*. Its news are to their credit."""
+        is_alone = brought.news and mark.source and links == 1
         return [*self._lane(mark.source).path()] if is_alone else []
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:

@@ -58,6 +58,18 @@ def test_session_ids_are_learned(form: str, part: str) -> None:
     assert [learned.is_copy(address) for address in asked] == [False, True]
 
 
+def test_links_to_copies_count_for_what_they_copy() -> None:
+    """A page behind session ids is linked as often as the URLs with its ids together."""
+    learned = aliases()
+    for n in range(10):
+        learn(learned, *((f"/topic?t={n}&sid={token(2 * n + k)}", n) for k in range(2)))
+    asked = [Address.of(f"{HOST}/topic?t=99&sid={token(k)}") for k in range(100, 105)]
+    for address in asked:
+        learned.is_copy(address)
+    assert {learned.forms(address) for address in asked} == {5}
+    assert learned.forms(Address.of(f"{HOST}/topic?t=98")) == 0
+
+
 @pytest.mark.parametrize(
     ("forms", "part", "told"),
     [
