@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import scrapy
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import DropItem
@@ -559,7 +559,6 @@ ITEMS = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(PRICES), st.sa
 CYCLES = st.lists(st.fixed_dictionaries(dict.fromkeys(PAGES, st.tuples(OUTCOMES, ITEMS))), min_size=3, max_size=6)
 
 
-@settings(max_examples=100)
 @example(cycles=[{0: ("gone", [])}, {}, {}, {}, {}])  # asked for again in the second, the third and the fifth
 @given(cycles=CYCLES)
 def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int, int, bool]]]]]) -> None:
