@@ -279,12 +279,12 @@ class LeaseClient:
             self._life.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
-            if answer.paused:
-                self._life.pause(answer.paused)
             self.counts["dead_lettered"] += sum(
                 isinstance(message, Done) and message.why != "" for message in call.messages
             )
             with self._lock:
+                if answer.paused:
+                    self._life.pause(answer.paused)
                 self._outbox.delivered()
 
     def _has_calls(self) -> bool:
