@@ -181,8 +181,7 @@ class Crawl(PageEffects):
         if self.is_closed:
             return
         self.finish_reason = reason
-        if isinstance(self.store, MemoryStore):
-            self._log_left(self.store)
+        given_up = self._log_left(self.store) if isinstance(self.store, MemoryStore) else None
         pending = len(self.store)
         self.progress.tell_others()
         try:
@@ -191,18 +190,16 @@ class Crawl(PageEffects):
             self.fail(error)
         if reason == "finished" and not (len(self.store) or self.has_failed):
             self.changes.end()
-        self.progress.closing()
+        self.progress.closing(self.job, pending, given_up)
         self.delta.crawl_closes()
-        if self.job is not None:
-            self.progress.stored(self.job, pending)
 
-    def _log_left(self, store: MemoryStore) -> None:
-        left = 0
+    def _log_left(self, store: MemoryStore) -> int | None:
+        """Log what is left; return how much of it the loop guard has given up, None if it does not end the crawl."""
+        left, given_up = 0, None
         if full := store.frontier.full():
             left = self.progress.left_of_hosts(full, stays=self.stays)
         if self.is_given_up():
             left += (given_up := self.guard.log_left(store.frontier.groups(), stays=self.stays))
-            self.progress.left_of_loops(given_up)
         self.guard.log_aliases(self.url_rules)
         if left and self.job is not None and (self.delta.is_on or self.changes.is_on):
             logger.warning(
@@ -211,6 +208,7 @@ class Crawl(PageEffects):
                 "off, or take another JOBDIR.",
                 counted(left, "request"),
             )
+        return given_up
 
     def end(self) -> bool:
         """Let go of everything, and note that the crawl has ended; return whether a job has nothing left to do."""

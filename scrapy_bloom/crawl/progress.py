@@ -192,13 +192,6 @@ class Progress:
         self._stats.inc_value("bloom/links_dropped", count)
         self._stats.inc_value("dupefilter/filtered", count)
 
-    def stored(self, store: JobStore, pending: int) -> None:
-        """Set the stats of *store* at the end, when so many requests are *pending*."""
-        self._stats.set_value("bloom/frontier/pending", pending)
-        self._stats.set_value("bloom/frontier/commits", store.commits)
-        if store.left_unread:
-            self._stats.set_value("bloom/frontier/unreadable", store.left_unread)
-
     def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> int:
         """Count, log and return how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host.
 
@@ -216,13 +209,20 @@ class Progress:
         )
         return sum(left.values())
 
-    def left_of_loops(self, left: int) -> None:
-        """Count requests of kinds that the loop guard has *left*."""
-        self._stats.set_value("bloom/loop/left", left)
+    def closing(self, job: JobStore | None, pending: int, given_up: int | None) -> None:
+        """Set the final stats, and log the sums of the run. Call it before the filter is closed.
 
-    def closing(self) -> None:
-        """Set the final stats, and log the sums of the run. Call it before the filter is closed."""
+        *job* keeps the requests, of which so many are *pending*; the loop guard has *given_up* so many of these. None:
+        there is no job, and the guard does not end the crawl.
+        """
         chain = self._store.chain
+        if given_up is not None:
+            self._stats.set_value("bloom/loop/left", given_up)
+        if job is not None:
+            self._stats.set_value("bloom/frontier/pending", pending)
+            self._stats.set_value("bloom/frontier/commits", job.commits)
+            if job.left_unread:
+                self._stats.set_value("bloom/frontier/unreadable", job.left_unread)
         self._set_stats()
         urls, duplicates = self._number("bloom/urls"), self._number("dupefilter/filtered")
         new = max(urls - self._known_before, 0)

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.frontier.journal import Journal
@@ -37,13 +37,8 @@ COMMIT_SECONDS = 1.0
 _ADVICE = "Free some space, and start the worker again: it goes on, and no item is lost."
 
 
-class Item(NamedTuple):
-    """An item of a page that is not acknowledged yet."""
-
-    feed: str
-    """As it stands in ``FEEDS``."""
-    data: bytes
-    """A pickle."""
+Item = tuple[str, bytes]
+"""An item of a page that is not acknowledged yet: the feed, as it stands in ``FEEDS``, and a pickle."""
 
 
 class FeedJournal(Journal):
@@ -62,7 +57,8 @@ class FeedJournal(Journal):
         try:
             self._database = Database(directory / NAME)
             self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
-                call: _unpacked(body) for call, body in self._database.notes("call").items()
+                call: pickle.loads(body)  # noqa: S301 - our own file
+                for call, body in self._database.notes("call").items()
             }
         except DamagedError as error:
             advice = "Move it away. Items of pages that were done just before the kill may be missing."
@@ -90,7 +86,7 @@ class FeedJournal(Journal):
 
     def hold(self, feed: str, data: bytes) -> None:
         """Keep an item of the page that is being acknowledged, as a pickle."""
-        self._held.append(Item(feed, data))
+        self._held.append((feed, data))
 
     def taken(self) -> Sequence[Item]:
         """Return what was held since the last call."""
@@ -129,7 +125,8 @@ class FeedJournal(Journal):
     def commit(self, *, is_last: bool = False) -> None:
         """Begin a commit if one is due, and end the last one if it is written. Raises UnusableError."""
         if self._is_written:
-            self._end_commit()
+            self._batch, self._is_written = None, False
+            self._feeds.committed()
         if self._batch is None and (is_last or time.monotonic() >= self._began + COMMIT_SECONDS):
             self._began = time.monotonic()
             if self._is_open:
@@ -164,21 +161,17 @@ class FeedJournal(Journal):
         finally:
             self._database.close()
 
-    def _end_commit(self) -> None:
-        self._batch, self._is_written = None, False
-        self._feeds.committed()
-
     def _append(self) -> None:
         """Give the feeds what the server has taken."""
         while self._ended:
             call, items = self._ended.popleft()
-            for item in items:
+            for feed, data in items:
                 try:
-                    given = pickle.loads(item.data)  # noqa: S301 - our own file
+                    given = pickle.loads(data)  # noqa: S301 - our own file
                 except Exception:  # a class was renamed since the last run, say
-                    logger.exception("An item of a page that is done cannot be read, and is not in %s", item.feed)
+                    logger.exception("An item of a page that is done cannot be read, and is not in %s", feed)
                 else:
-                    self._feeds.write(item.feed, given, is_acknowledged=True)
+                    self._feeds.write(feed, given, is_acknowledged=True)
             self._appended.append(call)
 
     def _write(self, batch: Batch) -> None:
@@ -189,9 +182,4 @@ class FeedJournal(Journal):
 
 
 def _packed(pages: Mapping[int, Sequence[Item]]) -> bytes:
-    return pickle.dumps({number: [tuple(item) for item in items] for number, items in pages.items()}, PICKLE_PROTOCOL)
-
-
-def _unpacked(body: bytes) -> dict[int, list[Item]]:
-    pages = pickle.loads(body)  # noqa: S301 - our own file
-    return {number: [Item(*item) for item in items] for number, items in pages.items()}
+    return pickle.dumps({number: list(items) for number, items in pages.items()}, PICKLE_PROTOCOL)

@@ -110,10 +110,6 @@ class OpenPages:
                 f"{MOST_ENTRIES:,}",
             )
 
-    def waiting(self) -> int:
-        """Return how many pages wait for requests in memory only. Nothing is in progress any more."""
-        return len(self.waited_for)
-
     def check(self, in_flight: Iterable[Page]) -> None:
         """Assert what always holds of the pages *in_flight*, and of those that wait."""
         pages = {*in_flight, *self.waited_for, *self.holders.values(), *self._commits.of_memory.values()}

@@ -306,7 +306,7 @@ class JobStore(MemoryStore):
                 "next run. If runs end before such pages are complete, the job gets no further: let runs last longer, "
                 "or make the callbacks methods of the spider",
                 counted(self.in_memory.size, "pending request"),
-                counted(self._open_pages.waiting(), "page"),
+                counted(len(self._open_pages.waited_for), "page"),
             )
         self.database.close()
 
