@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Protocol
 from scrapy.utils.project import data_path
 
 from scrapy_bloom.components import serialize
+from scrapy_bloom.components.changes import SpiderChanges
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.hooks import IN_PROGRESS, missing_hooks, wake_engine, watch_engine
 from scrapy_bloom.components.in_progress import PagesInProgress
 from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
-from scrapy_bloom.components.spider_changes import SpiderChanges
 from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
 from scrapy_bloom.components.spider_state import SpiderState
 from scrapy_bloom.components.start_urls import StartUrls
