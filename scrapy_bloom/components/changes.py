@@ -19,8 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from scrapy_bloom.components import serialize
-from scrapy_bloom.components.hooks import NotModified
-from scrapy_bloom.components.in_progress import ITEM, PagesInProgress
+from scrapy_bloom.components.in_progress import ITEM, NotModified, PagesInProgress
 from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.crawl.changes import Changes, NoChanges
 from scrapy_bloom.frontier.page import UNKNOWN, Outcome
@@ -227,7 +226,7 @@ class SpiderChanges(NoChanges):
         self.core.take(self.of(page), batch, is_answered=page.result.outcome is Outcome.ANSWERED)
 
     def sweep(self) -> bool:
-        """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""
+        """Enqueue requests of earlier cycles that this one has not made; return whether any can be fetched then."""
         for number, stored in enumerate(self._swept, start=1):
             try:
                 request, _ = serialize.loads(stored, self._spider)
@@ -238,7 +237,7 @@ class SpiderChanges(NoChanges):
             self._crawler.engine.crawl(request)
             if number >= SWEPT_AT_ONCE and len(self._store):
                 break
-        return len(self._store) > 0
+        return len(self._store) > 0 and not self._store.is_over()
 
     def end(self) -> None:
         """End the cycle, in which nothing is pending; set the stats, and report what is gone."""
@@ -306,6 +305,10 @@ class ChangesMiddleware:
             if b"Set-Cookie" in response.headers and cookies is not None:
                 before_2_14 = [self._crawler.spider] if scrapy.version_info < (2, 14) else []
                 cookies.process_response(request, response, *before_2_14)
+            response.request = request
+            self._crawler.signals.send_catch_log(  # counts for CLOSESPIDER_PAGECOUNT, and in the stats of Scrapy
+                signals.response_received, response=response, request=request, spider=self._crawler.spider
+            )
             raise NotModified
         if not {"dataloss", "partial"} & set(response.flags):
             known.status = response.status

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
 from scrapy.core.downloader import Slot as DownloaderSlot
-from scrapy.exceptions import IgnoreRequest
 from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
-from scrapy_bloom.components.in_progress import CURRENT
+from scrapy_bloom.components.in_progress import CURRENT, NotModified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -135,10 +134,6 @@ def wake_engine(crawler: Crawler) -> None:
     next_call: Any = getattr(getattr(engine_of(crawler), "_slot", None), "nextcall", None)
     if hasattr(next_call, "schedule"):  # otherwise LOSSES says what is lost
         next_call.schedule()
-
-
-class NotModified(IgnoreRequest):
-    """The answer to a conditional request of ours was 304. Nobody but us gets to see it."""
 
 
 class InProgress(set["Request"]):

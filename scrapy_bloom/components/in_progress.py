@@ -31,6 +31,10 @@ ITEM: ContextVar[GivenItem | None] = ContextVar("scrapy_bloom_item", default=Non
 """With ``BLOOM_CHANGES``, the item that is being processed by pipelines and signal handlers."""
 
 
+class NotModified(IgnoreRequest):
+    """The answer to a conditional request of ours was 304. Nobody but us gets to see it."""
+
+
 class PagesInProgress:
     """The pages that the engine works on, which :mod:`scrapy_bloom.components.hooks` watches.
 
@@ -123,8 +127,9 @@ class PagesInProgress:
         if isinstance(downloaded, Request):
             return Result(Outcome.REPLACED)
         exception = getattr(downloaded, "value", downloaded)
-        refused = isinstance(exception, IgnoreRequest)
-        return Result(Outcome.REFUSED) if refused else Result(Outcome.FAILED, type(exception).__name__)
+        if isinstance(exception, IgnoreRequest):
+            return Result(Outcome.REFUSED, has_answer=isinstance(exception, NotModified))
+        return Result(Outcome.FAILED, type(exception).__name__)
 
     def take_back(self, request: Request, page: Page | None = None) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request* of *page*, which has failed, new again."""

@@ -45,7 +45,7 @@ class NoChanges:
         """Add what is known of *page* to *batch*."""
 
     def sweep(self) -> bool:
-        """Enqueue requests of earlier cycles that this one has not made; return whether any is pending then."""
+        """Enqueue requests of earlier cycles that this one has not made; return whether any can be fetched then."""
         return False
 
     def end(self) -> None:

@@ -481,14 +481,19 @@ def test_pages_that_are_the_same_are_not_sent_again(tmp_path: Path, site: Site) 
     stats = job.cycle(SHOP)
     assert (site.full.total(), set(site.not_modified), site.with_cookie) == (0, set(SHOP), SHOP.keys() - {"/"})
     assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.reported()) == (4, 4, Counter())
+    assert stats["response_received_count"] == len(SHOP), "so that CLOSESPIDER_PAGECOUNT counts them"
     job.cycle({**SHOP, "/b": Page({"3": 5})})
     assert (dict(site.full), job.reported()) == ({"/b": 1}, {("3", 5, "changed"): 1})
     assert site.not_modified["/c"] == 1, "no page leads there any more, and it is there"
     job.cycle({**SHOP, "/": Page(links=("/c",)), "/b": Page({"3": 5})})
     assert (dict(site.full), site.not_modified["/c"]) == ({"/": 1}, 1), "another page leads there"
     site.forget()
-    job.run(BLOOM_CHANGES={**SETTINGS["BLOOM_CHANGES"], "code": "2"})
+    changes = {**SETTINGS["BLOOM_CHANGES"], "code": "2"}
+    job.run(BLOOM_CHANGES=changes)
     assert dict(site.full) == dict.fromkeys(SHOP, 1)
+    site.forget()
+    job.run(BLOOM_CHANGES=changes, BLOOM_PAGES_PER_HOST=2)
+    assert (site.full.total(), site.not_modified.total()) == (0, 2), "a page that is not sent again counts, too"
 
 
 def test_a_page_in_parts_is_asked_for_in_full(tmp_path: Path, site: Site) -> None:
