@@ -148,14 +148,13 @@ class SpiderCrawl:
         page = self.pages.leave(request)
         if page is None:  # of engine.download(), such as robots.txt
             return
-        failed = key = None
         if page.result.outcome is Outcome.FAILED:
             host = urlparse_cached(request).hostname or ""
-            failed = FailedRow(request.url, host, page.result.reason, time.time(), page.body)
+            page.note_failure(FailedRow(request.url, host, page.result.reason, time.time(), page.body))
             self.pages.take_back(request, page)
         elif self.core.delta.is_on and page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
-            key = self._key(request)
-        self.core.done(page, request.meta.get("depth"), failed, key)
+            page.note_key(self._key(request))
+        self.core.done(page, request.meta.get("depth"))
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.delta import NoDelta
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
-    from scrapy_bloom.frontier.page import FailedRow, Page, Pending
+    from scrapy_bloom.frontier.page import Page, Pending
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.job.records import Batch, Feeds
 
@@ -97,12 +97,8 @@ class Crawl(PageEffects):
             self.fail(error)
             return None
 
-    def done(self, page: Page, depth: object, failed: FailedRow | None = None, key: bytes | None = None) -> None:
-        """Note that the engine is done with *page*, whose request has this *depth*.
-
-        *failed* is what a job lists of a request that has failed for good, *key* what delta crawls know the page by.
-        """
-        page.failed, page.key = failed, key
+    def done(self, page: Page, depth: object) -> None:
+        """Note that the engine is done with *page*, whose request has this *depth*."""
         self.progress.estimate.finished.append(depth)
         if self.guard.share is not None:
             self.guard.done(page)

@@ -17,6 +17,7 @@ from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
+from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.page import ANSWERED, Page
@@ -85,7 +86,8 @@ class StartLease:
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-    Its thread joins, delivers and looks for requests, again and again. After a :attr:`failure` the crawl must end.
+    Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.session`. After a :attr:`failure` the
+    crawl must end.
 
     When a life has ended, pages in hand are fetched again. If that is because the server went back in time, it does not
     know their links: they are sent again, and :attr:`times_back` tells the crawl to forget what it knows.
@@ -125,7 +127,7 @@ class LeaseClient:
         """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
         self.counts: Counter[str] = Counter()
         """Figures for the stats, by name."""
-        self._deadline = 0.0  # when the end of the crawl stops waiting for the server
+        self._session = Session()
         self.start = StartLease(can_run=can_start)
         """Whether this worker runs start()."""
 
@@ -193,7 +195,7 @@ class LeaseClient:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Deliver what there is, and give back the rest. Waits for a server that is away at most 2 * *seconds*."""
-        self._deadline = time.monotonic() + seconds
+        self._session.deadline = time.monotonic() + seconds
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * seconds)
@@ -210,26 +212,26 @@ class LeaseClient:
 
     def _run(self) -> None:
         try:
-            while self._goes_on(is_last=self._closing.is_set()):
+            while self._session.state is not SessionState.ENDED:
+                self._go_on(is_last=self._closing.is_set())
                 self._closing.wait(FLUSH_SECONDS)
         except Exception as error:  # whatever it is: the crawl must not wait for this thread
             self.failure = error
+            self._session.move(SessionEvent.LOST)
 
-    def _goes_on(self, *, is_last: bool) -> bool:
-        """Join if need be, deliver, and look for requests; if this *is_last* and all is delivered, leave.
-
-        Returns False if the worker has left, or has waited for too long.
-        """
-        if self._life.has_ended:
+    def _go_on(self, *, is_last: bool) -> None:
+        """Join if need be, deliver, and look for requests; if this *is_last* and all is delivered, leave."""
+        session = self._session
+        if session.is_outside:
             self._succeeds(self._join)
         # A full server takes no links and still renews leases, so it is looked at in any case.
-        has_delivered = not self._life.has_ended and self._succeeds(self._deliver)
-        has_looked = not self._life.has_ended and self._succeeds(self._look)
-        if has_delivered and has_looked and self._life.is_away:
-            self._life.is_away = False
+        has_delivered = not session.is_outside and self._succeeds(self._deliver)
+        has_looked = not session.is_outside and self._succeeds(self._look)
+        if has_delivered and has_looked and session.move(SessionEvent.ANSWERED) is SessionState.AWAY:
             logger.info("The server %s answers again", self.queue.server.where)
-        has_left = is_last and has_delivered and not self._life.has_ended and self._succeeds(self._leave)
-        return not has_left and not (is_last and time.monotonic() > self._deadline)
+        has_left = is_last and has_delivered and not session.is_outside and self._succeeds(self._leave)
+        if has_left or (is_last and time.monotonic() > self._session.deadline):
+            session.move(SessionEvent.LEFT)
 
     def _succeeds(self, step: Callable[[], object]) -> bool:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
@@ -238,6 +240,7 @@ class LeaseClient:
         except LifeEndedError as ended:
             logger.warning("%s. What this worker has in hand is fetched again", ended)
             self.counts["went_back" if ended.went_back else "lease_lost"] += 1
+            self._session.move(SessionEvent.LIFE_ENDED)
             with self._lock:
                 self._life.end()
                 if ended.went_back:
@@ -245,9 +248,8 @@ class LeaseClient:
                     self.times_back += 1
             return False
         except (RedisError, *AWAY) as error:
-            excuse, life = excuse_in(error), self._life
-            if not life.is_away and not life.has_ended:
-                life.is_away = True
+            excuse = excuse_in(error)
+            if self._session.move(SessionEvent.SILENT) is SessionState.ACTIVE:
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
@@ -255,7 +257,7 @@ class LeaseClient:
                     excuse,
                     error,
                 )
-            life.next_beat = 0.0  # the next look calls the server in any case
+            self._life.next_beat = 0.0  # the next look calls the server in any case
             time.sleep(AWAY_SECONDS)
             return False
         return True
@@ -265,6 +267,7 @@ class LeaseClient:
         self.queue.join(life.token, self._name, last=self._life.token)
         with self._lock:
             self._outbox.life = life
+        self._session.move(SessionEvent.JOINED)
 
     def _leave(self) -> None:
         self.queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
@@ -320,7 +323,7 @@ class LeaseClient:
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
         life = self._life
-        if life.is_away or self._closing.is_set() or now < life.next_look:
+        if self._session.state is not SessionState.ACTIVE or self._closing.is_set() or now < life.next_look:
             return 0
         with self._lock:
             wanted = self._ahead - life.unpaused

@@ -42,10 +42,6 @@ class Life:
     def __init__(self, token: str, shards: int, paused: Paused) -> None:
         self.token, self.paused = token, paused
         self.shards = [Shard() for _ in range(shards)]
-        self.has_ended = not shards
-        """Whether the server does not know it: the worker has to join, under a new token."""
-        self.is_away = False
-        """Whether the server is away or full. The worker tries again and again, and takes no requests."""
         self.is_over = False
         """Whether nothing is pending or in hand anywhere, nor waits to be delivered here."""
         self.next_look = self.next_beat = 0.0
@@ -61,7 +57,6 @@ class Life:
 
     def end(self) -> None:
         """Drop what is in hand: the life has ended on the server."""
-        self.has_ended, self.is_away = True, False
         self._tickets.clear()
         self._ready.clear()
 

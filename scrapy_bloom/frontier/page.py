@@ -83,16 +83,44 @@ class FailedRow(NamedTuple):
 
 
 class State(enum.Enum):
-    """Where a page stands on its way from the hand-out of its request to its commit. It only goes down this list."""
+    """Where a page stands on its way from the hand-out of its request to its commit."""
 
     OPEN = "open"
     """The engine works on it."""
     WAITING = "waiting"
     """The engine is done with it. A request in memory that it led to is not complete."""
+    COMPLETE = "complete"
+    """So are all requests in memory that it led to."""
     DEFERRED = "deferred"
     """It is complete, and is committed together with the page that led to it."""
     COMMITTED = "committed"
     """Its row, its items and what it led to are part of a commit."""
+
+
+class Event(enum.Enum):
+    """What moves a page from one state to another."""
+
+    DONE_BEFORE_OTHERS = "done before others"
+    """The engine is done with the page, and a request in memory that it led to is not complete."""
+    DONE = "done"
+    """The engine is done with the page."""
+    READY = "ready"
+    """The last request in memory that the page led to is complete."""
+    HELD = "held"
+    """The page that led to it is not committed: if that is fetched again, it leads here again."""
+    FREE = "free"
+    """No page led to it, or that one is committed or does not wait for it."""
+
+
+TRANSITIONS = {
+    (State.OPEN, Event.DONE_BEFORE_OTHERS): State.WAITING,
+    (State.OPEN, Event.DONE): State.COMPLETE,
+    (State.WAITING, Event.READY): State.COMPLETE,
+    (State.COMPLETE, Event.HELD): State.DEFERRED,
+    (State.COMPLETE, Event.FREE): State.COMMITTED,
+    (State.DEFERRED, Event.FREE): State.COMMITTED,
+}
+"""The next state of a page. A pair that is not here is a fault of ours."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -110,6 +138,10 @@ class Transaction:
     is_split: bool = False
     """Whether what it leads to is committed without it, because there is too much of it, or it takes too long."""
     state: State = State.OPEN
+
+    def move(self, event: Event) -> None:
+        """Go to the next state. KeyError if *event* cannot happen in this one."""
+        self.state = TRANSITIONS[self.state, event]
 
 
 @dataclass(slots=True, eq=False)
@@ -150,6 +182,14 @@ class Page(Transaction):
         """Note that the page's *request* is with the engine; *url* and *mark* as in the attributes."""
         self.request, self.url, self.mark = request, url, mark
 
+    def note_failure(self, failed: FailedRow) -> None:
+        """Note that the request has failed for good, and what a job lists of it."""
+        self.failed = failed
+
+    def note_key(self, key: bytes | None) -> None:
+        """Note what delta crawls know the page by."""
+        self.key = key
+
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""
         self.failed_items = bool(self.failed_items) or failed
@@ -180,20 +220,21 @@ def lead_to_memory(parent: Page | None, page: Page) -> None:
 
 def done(page: Page, sink: Sink) -> None:
     """Note that the engine is done with *page*; commit to *sink* what is free to be committed now."""
-    assert page.state is State.OPEN, "the engine is done with a page once"
-    page.state = State.WAITING
-    while page.state is State.WAITING and not page.in_memory:
+    page.move(Event.DONE_BEFORE_OTHERS if page.in_memory else Event.DONE)
+    while page.state is State.COMPLETE:
         parent = page.parent
         if parent is None or parent.is_split or parent.state is State.COMMITTED:
             _commit(page, sink)
-            _release(page, sink)
-        else:  # if that is fetched again, it leads here again
-            page.state = State.DEFERRED
+        else:
+            page.move(Event.HELD)
             parent.deferred.append(page)
         if page.row is not None or parent is None:
             return
         parent.in_memory -= 1
+        if parent.in_memory or parent.state is not State.WAITING:
+            return
         page = parent
+        page.move(Event.READY)
 
 
 def split(page: Page, sink: Sink) -> None:
@@ -203,8 +244,9 @@ def split(page: Page, sink: Sink) -> None:
 
 
 def _commit(page: Page, sink: Sink) -> None:
-    page.state = State.COMMITTED
+    page.move(Event.FREE)
     sink.commit(page)
+    _release(page, sink)
 
 
 def _release(page: Page, sink: Sink) -> None:
@@ -216,7 +258,8 @@ def _release(page: Page, sink: Sink) -> None:
             sink.write(key, request)
         page.held.clear()
         for child in page.deferred:
-            _commit(child, sink)
+            child.move(Event.FREE)
+            sink.commit(child)
         pages += reversed(page.deferred)
         page.deferred = []
 
@@ -224,6 +267,7 @@ def _release(page: Page, sink: Sink) -> None:
 def check(page: Page) -> None:
     """Assert what always holds of *page*."""
     assert page.in_memory >= 0
+    assert page.state is not State.COMPLETE, "a state in passing"
     assert (page.state is State.WAITING) <= (page.in_memory > 0)
     assert (page.state in {State.DEFERRED, State.COMMITTED}) <= (not page.in_memory)
     assert (page.state is State.COMMITTED or page.is_split) <= (not page.held and not page.deferred)

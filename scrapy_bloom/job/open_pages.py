@@ -61,7 +61,7 @@ class OpenPages:
         if page.row is None or page.parent is not None or page in self.waited_for:
             done(page, self)
         else:
-            page.state = State.COMMITTED  # the usual page
+            page.state = State.COMMITTED  # the usual page: DONE and FREE
             self.commit(page)
 
     def write(self, key: int, request: tuple[Lane, bytes]) -> None:
