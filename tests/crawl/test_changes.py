@@ -39,7 +39,7 @@ from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
-from tests.support.engine import RAM, opened
+from tests.support.engine import BY_HOST, RAM, opened
 from tests.support.processes import PROCESSES
 
 PATIENCE = 180.0
@@ -492,8 +492,7 @@ def test_pages_that_are_the_same_are_not_sent_again(tmp_path: Path, site: Site) 
     job.run(BLOOM_CHANGES=changes)
     assert dict(site.full) == dict.fromkeys(SHOP, 1)
     site.forget()
-    by_host = {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}  # not the default up to 2.13
-    job.run(BLOOM_CHANGES=changes, BLOOM_PAGES_PER_HOST=2, **by_host)
+    job.run(BLOOM_CHANGES=changes, BLOOM_PAGES_PER_HOST=2, SCHEDULER_PRIORITY_QUEUE=BY_HOST)
     assert (site.full.total(), site.not_modified.total()) == (0, 2), "a page that is not sent again counts, too"
 
 
