@@ -1,28 +1,27 @@
-"""FleetScheduler: DurableScheduler over the fleet's store."""
+"""FleetScheduler: DurableScheduler over the fleet's store. One worker of a fleet runs start()."""
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from scrapy.utils.reactor import is_reactor_installed
+from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider
+from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import Deferred
 
 from scrapy_bloom.components.assembly import filter_of
-from scrapy_bloom.components.fleet_start import StartRun, has_start
-from scrapy_bloom.components.hooks import wake_engine
+from scrapy_bloom.components.in_progress import CURRENT
 from scrapy_bloom.components.scheduler import DurableScheduler
 from scrapy_bloom.components.startup import log_start_errors
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.job.feed_journal import FeedJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
-    from twisted.internet.defer import Deferred
     from typing_extensions import Self
 
     from scrapy_bloom.components.fleet_requests import FleetRequests
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.fleet.store import FleetStore
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.records import Feeds
-    from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
@@ -61,6 +59,8 @@ class FleetScheduler(DurableScheduler):
             return scheduler
 
     def _join(self, fingerprints: Fingerprints, feeds: Feeds) -> tuple[FleetStore, FleetRequests]:
+        from scrapy_bloom.components.fleet_settings import fleet_store  # imports redis
+
         joined = fleet_store(self._options.crawler, self._options.bloom, fingerprints, feeds)
         self._store, self._requests = joined
         return joined
@@ -68,7 +68,7 @@ class FleetScheduler(DurableScheduler):
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Join the fleet, and have one worker of it run start()."""
         opened = super().open(spider)
-        if self.crawl is not None and not self._options.looks_only and has_start(self.crawl.crawler):
+        if self.crawl is not None and not self._options.looks_only and self._store.start.can_run:
             self._start = StartRun(self.crawl, self._store, self._requests)
         return opened
 
@@ -95,35 +95,80 @@ class FleetScheduler(DurableScheduler):
         return request
 
 
-def fleet_store(
-    crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints, feeds: Feeds
-) -> tuple[FleetStore, FleetRequests]:
-    """Return the store of a worker with *feeds* of its own, and how it holds requests."""
-    from scrapy_bloom.components.fleet_requests import FleetRequests  # imports redis
-    from scrapy_bloom.components.fleet_settings import Throttle, order_of, worker_options
-    from scrapy_bloom.fleet.store import FleetStore
+class StartRun:
+    """Takes the place of the output of start() in the engine of *crawl*, which *store* and *requests* belong to.
 
-    order = order_of(crawler.settings, crawler.spider)
-    store = FleetStore(
-        worker_options(crawler, settings, order, has_start=has_start(crawler)),
-        settings,
-        fingerprints,
-        stats=crawler.stats,
-        wake=_in_crawl(partial(wake_engine, crawler)),
-        open_journal=partial(FeedJournal, feeds=feeds),
-        own_delays=Throttle(crawler).changed,
-    )
-    return store, FleetRequests(crawler.spider, settings.fleet_secret, order, fingerprints)
+    The output waits until the store has the lease of start(). It ends when nothing is pending or in hand at any worker.
+    In between, start() is run again if the server went back to a time before it had ended. All that start() gives
+    belongs to one page, which is acknowledged when start() has ended and its items are through the pipelines.
+    """
 
+    def __init__(self, crawl: SpiderCrawl, store: FleetStore, requests: FleetRequests) -> None:
+        self._engine: Any = crawl.crawler.engine
+        self._store, self._requests, self._pages = store, requests, crawl.pages
+        self._page: Page | None = None
+        self._open_parts = 0  # of the page: start() itself, and items in pipelines
+        self._waiting: Deferred[None] | None = None
+        self._is_closed = False
+        self._engine._start = self._outputs(self._engine._start)
+        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
+            crawl.crawler.signals.connect(self._item_ended, signal=signal)
 
-def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
-    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
-    try:
-        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
-    except RuntimeError:
-        if not is_reactor_installed():  # a store that is used on its own
-            return lambda: None
-        from twisted.internet import reactor
+    def look(self) -> None:
+        """Go on if there is a reason to. Call this whenever the engine asks for a request."""
+        if self._waiting is not None and (self._is_closed or self._store.start.is_granted or not len(self._store)):
+            waiting, self._waiting = self._waiting, None
+            waiting.callback(None)
 
-        of_reactor: Any = reactor  # its type depends on which one is installed
-        return partial(of_reactor.callFromThread, call)
+    def close(self) -> None:
+        """End the output."""
+        self._is_closed = True
+        self.look()
+
+    async def _outputs(self, outputs: AsyncIterator[Any] | None) -> AsyncIterator[Any]:
+        while await self._is_granted():
+            page = self._page = self._store.begin_start()
+            self._requests.begin_start()
+            self._pages.hand_out(page, Request("data:,"), "", None)
+            self._open_parts = 1
+            CURRENT.set(page)  # the engine handles the output in this context, which is its own for start()
+            try:
+                async for output in outputs or await self._anew():
+                    self._open_parts += not isinstance(output, Request)
+                    yield output
+                    CURRENT.set(page)
+            except CloseSpider:
+                raise
+            except Exception:
+                self._end_part()
+                raise
+            outputs = None
+            self._end_part()
+            CURRENT.set(None)
+        self._store.start.decline()
+
+    async def _is_granted(self) -> bool:
+        while not self._is_closed and not self._store.start.is_granted:
+            if not len(self._store):
+                return False
+            self._waiting = Deferred()
+            await maybe_deferred_to_future(self._waiting)
+        return not self._is_closed
+
+    async def _anew(self) -> AsyncIterator[Any]:
+        process_start: Any = self._engine.scraper.spidermw.process_start
+        parameter = inspect.signature(process_start).parameters.get("spider")
+        is_needed = parameter is not None and parameter.default is parameter.empty  # in Scrapy 2.13
+        outputs: AsyncIterator[Any] = await process_start(*([self._engine.spider] if is_needed else []))
+        return outputs
+
+    def _item_ended(self, response: object = None) -> None:
+        if response is None and self._page is not None and CURRENT.get() is self._page:
+            self._end_part()
+
+    def _end_part(self) -> None:
+        self._open_parts -= 1
+        if not self._open_parts and self._page is not None:
+            page, self._page = self._page, None
+            self._pages.leave(page.request)
+            self._store.done(page)

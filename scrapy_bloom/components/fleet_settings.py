@@ -1,24 +1,37 @@
-"""Reads from Scrapy's settings what a fleet has to know of a crawl."""
+"""Puts the stores of a fleet together: reads from Scrapy's settings what they have to know of a crawl."""
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scrapy.utils.reactor import is_reactor_installed
+
+from scrapy_bloom.components.fleet_requests import FleetRequests
+from scrapy_bloom.components.hooks import wake_engine
 from scrapy_bloom.components.requests import scrapys_order
 from scrapy_bloom.fleet.connection import WorkerOptions
 from scrapy_bloom.fleet.messages import Politeness
-from scrapy_bloom.fleet.server import DEFAULT_URL
+from scrapy_bloom.fleet.server import DEFAULT_URL, key_of
+from scrapy_bloom.fleet.shared_filter import SharedFilter
+from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.job.feed_journal import FeedJournal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.job.records import Feeds
     from scrapy_bloom.settings import BloomSettings
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 ITEMS = "_BLOOM_FLEET_ITEMS"
 """Setting by which ``scrapy bloom crawl`` names the list on the server that its workers' items go to: not for users."""
@@ -27,26 +40,61 @@ _UNLIMITED = 100
 _SCRAPY_REDIS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 
 
-def worker_options(crawler: Crawler, bloom: BloomSettings, order: Order, *, has_start: bool) -> WorkerOptions:
-    """Return how the worker of *crawler* joins its fleet. *has_start*: it can run start()."""
-    settings, name = crawler.settings, spider_name(crawler)
-    return WorkerOptions(
+def fleet_store(
+    crawler: Crawler, bloom: BloomSettings, fingerprints: Fingerprints, feeds: Feeds
+) -> tuple[FleetStore, FleetRequests]:
+    """Return the store of a worker with *feeds* of its own, and how it holds requests."""
+    settings, spider, name = crawler.settings, crawler.spider, _spider_name(crawler)
+    order, politeness = order_of(settings, spider), politeness_of(settings, spider)
+    # If we cannot hold back start(), each worker runs it.
+    has_start = getattr(crawler.engine, "_start", None) is not None
+    options = WorkerOptions(
         spider=name,
         address=address_of(bloom.redis_url, settings),
         directory=Path(settings["JOBDIR"]).absolute() / "requests.bloom" if settings["JOBDIR"] else None,
-        ahead=2 * (settings.getint("CONCURRENT_REQUESTS") or _UNLIMITED),
-        per_slot=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
-        politeness=politeness_of(settings, crawler.spider),
-        pages=PagesPerHost.of(bloom.pages_per_host, order),
-        items=settings.get(ITEMS, ""),
-        has_start=has_start,
+        open_journal=partial(FeedJournal, feeds=feeds),
         scrapy_redis=scrapy_redis_of(settings, name),
+        of_queue={
+            "lease_seconds": bloom.fleet_lease,
+            "politeness": politeness,
+            "pages": PagesPerHost.of(bloom.pages_per_host, order),
+            "start_urls": key_of(bloom.fleet_start_urls, name) if bloom.fleet_start_urls else None,
+            "items": settings.get(ITEMS, ""),
+            "has_start": has_start,
+        },
+        of_client={
+            "ahead": 2 * (settings.getint("CONCURRENT_REQUESTS") or _UNLIMITED),
+            "per_slot": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+            "news": _in_crawl(partial(wake_engine, crawler)),
+            "can_start": has_start,
+        },
     )
+    own_delays = Throttle(crawler).changed
+    store = FleetStore(options, bloom, fingerprints, stats=crawler.stats, own_delays=own_delays)
+    return store, FleetRequests(spider, bloom.fleet_secret, order, fingerprints)
 
 
-def spider_name(crawler: Crawler) -> str:
-    """Return the name of the spider of *crawler*; "spider" if it has none."""
+def shared_filter(crawler: Crawler, bloom: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:
+    """Return the store of *crawler* whose filter is on a server."""
+    address = address_of(bloom.redis_url, crawler.settings)
+    return SharedFilter(address, bloom, fingerprints, spider=_spider_name(crawler), stats=crawler.stats)
+
+
+def _spider_name(crawler: Crawler) -> str:
     return crawler.spider.name if crawler.spider is not None else "spider"
+
+
+def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:
+    """Return a function that makes the crawl's thread call *call*, whichever thread calls it."""
+    try:
+        return partial(asyncio.get_running_loop().call_soon_threadsafe, call)
+    except RuntimeError:
+        if not is_reactor_installed():  # a store that is used on its own
+            return lambda: None
+        from twisted.internet import reactor
+
+        of_reactor: Any = reactor  # its type depends on which one is installed
+        return partial(of_reactor.callFromThread, call)
 
 
 def address_of(url: str | None, settings: BaseSettings) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,15 @@ class InProgress(set["Request"]):
         self._left(request)
 
 
+@contextmanager
+def _within(page: Page | None) -> Iterator[None]:
+    token = CURRENT.set(page)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
 def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
     """Have results processed in the context of their page: what *original* starts inherits it."""
 
@@ -160,11 +170,8 @@ def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callabl
         pages.result_came(request, result)
         if isinstance(getattr(result, "value", None), NotModified):
             return None
-        token = CURRENT.set(pages.of_request(request))
-        try:
+        with _within(pages.of_request(request)):
             return original(result, request)
-        finally:
-            CURRENT.reset(token)
 
     return handle_downloader_output
 
@@ -176,11 +183,8 @@ def _downloading_in_context(pages: PagesInProgress, original: Callable[..., Any]
     """
 
     def download(request: Request) -> Any:
-        token = CURRENT.set(pages.of_request(request) or CURRENT.get())  # or of the page whose callback downloads it
-        try:
+        with _within(pages.of_request(request) or CURRENT.get()):  # or of the page whose callback downloads it
             return original(request)
-        finally:
-            CURRENT.reset(token)
 
     return download
 
@@ -208,11 +212,8 @@ def _keeping_context(pages: PagesInProgress, scraper: Any) -> Callable[..., Any]
 def _processing(
     pages: PagesInProgress, page: Page | None, original: Callable[..., Any], output: Any, response: Any
 ) -> Any:
-    token = CURRENT.set(page)
-    try:
+    with _within(page):
         return original(output, response) if pages.takes(page, output) else None
-    finally:
-        CURRENT.reset(token)
 
 
 async def _processing_async(
@@ -225,25 +226,20 @@ async def _processing_async(
 def _drawing(page: Page | None, outputs: Iterable[Any]) -> Iterator[Any]:
     iterator = iter(outputs)
     while True:
-        token = CURRENT.set(page)
-        try:
-            output = next(iterator)
-        except StopIteration:
+        with _within(page):
+            output = next(iterator, iterator)
+        if output is iterator:
             return
-        finally:
-            CURRENT.reset(token)
         yield output
 
 
 async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     while True:
-        token = CURRENT.set(page)
-        try:
-            output = await outputs.__anext__()
-        except StopAsyncIteration:
-            return
-        finally:
-            CURRENT.reset(token)
+        with _within(page):
+            try:
+                output = await outputs.__anext__()
+            except StopAsyncIteration:
+                return
         yield output
 
 

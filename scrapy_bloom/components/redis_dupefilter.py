@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.fleet.shared_filter import SharedFilter
     from scrapy_bloom.job.records import Feeds
-    from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 
@@ -67,19 +66,6 @@ class RedisBloomDupeFilter(BloomDupeFilter):
         store.clear()
 
     def _join(self, fingerprints: Fingerprints, feeds: Feeds) -> tuple[SharedFilter, Requests]:  # noqa: ARG002
-        options = self._options
-        return shared_filter(options.crawler, options.bloom, fingerprints), Requests(IN_ANY_ORDER)
+        from scrapy_bloom.components.fleet_settings import shared_filter  # imports redis
 
-
-def shared_filter(crawler: Crawler, settings: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:
-    """Return the store of *crawler* whose filter is on a server."""
-    from scrapy_bloom.components.fleet_settings import address_of, spider_name  # imports redis
-    from scrapy_bloom.fleet.shared_filter import SharedFilter
-
-    return SharedFilter(
-        address_of(settings.redis_url, crawler.settings),
-        settings,
-        fingerprints,
-        spider=spider_name(crawler),
-        stats=crawler.stats,
-    )
+        return shared_filter(self._options.crawler, self._options.bloom, fingerprints), Requests(IN_ANY_ORDER)

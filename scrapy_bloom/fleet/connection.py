@@ -20,15 +20,13 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import Server, ServerAwayError, key_of
+from scrapy_bloom.fleet.server import Server, ServerAwayError
 from scrapy_bloom.frontier.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from scrapy_bloom.fleet.messages import Politeness
     from scrapy_bloom.fleet.takeover import ScrapyRedis
-    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 
@@ -44,35 +42,26 @@ EXIT_SECONDS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How one worker joins a fleet, in plain values."""
+    """How one worker joins a fleet."""
 
     spider: str
     """Its name."""
     address: Mapping[str, Any]
     """Of the server, as arguments of :class:`Server`. They may hold a password."""
-    directory: Path | None = None
+    directory: Path | None
     """``JOBDIR/requests.bloom``; None without a job directory."""
-    ahead: int = 32
-    """Requests that are held ready."""
-    per_slot: int = 8
-    """Requests of a slot in hand from which on others are served before it."""
-    politeness: Politeness
-    pages: PagesPerHost | None = None
-    items: str = ""
-    """The list on the server that items go to."""
-    has_start: bool = False
-    """Whether the worker can run start()."""
+    open_journal: Callable[[Path], Journal]
+    """Opens the journal of this worker's own feeds in its directory."""
     scrapy_redis: ScrapyRedis
     """What scrapy-redis may have left on the server."""
+    of_queue: Mapping[str, Any]
+    """Arguments of :class:`Queue`."""
+    of_client: Mapping[str, Any]
+    """Arguments of :class:`LeaseClient`."""
 
 
 def connect(
-    options: WorkerOptions,
-    settings: BloomSettings,
-    fingerprints: Fingerprints,
-    *,
-    wake: Callable[[], object],
-    open_journal: Callable[[Path], Journal],
+    options: WorkerOptions, settings: BloomSettings, fingerprints: Fingerprints
 ) -> tuple[LeaseClient, ExitStack]:
     """Join the fleet of *settings*, and lock the worker's directory, if it has one.
 
@@ -82,26 +71,12 @@ def connect(
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
 
     """
-    directory, spider = options.directory, options.spider
+    directory = options.directory
     with ExitStack() as on_error:
         if directory is not None:  # two workers of one name would take each other's requests
             on_error.enter_context(lock_directory(directory))
-        of_queue = {
-            "lease_seconds": settings.fleet_lease,
-            "politeness": options.politeness,
-            "pages": options.pages,
-            "start_urls": key_of(settings.fleet_start_urls, spider) if settings.fleet_start_urls else None,
-            "items": options.items,
-            "has_start": options.has_start,
-        }
-        # With a job directory, it is the same worker after each start there.
-        of_client: dict[str, Any] = {
-            "ahead": options.ahead,
-            "per_slot": options.per_slot,
-            "journal": Journal() if directory is None else open_journal(directory),
-            "can_start": options.has_start,
-        }
-        name = _name_of(directory)
+        journal = Journal() if directory is None else options.open_journal(directory)
+        name = _name_of(directory)  # with a directory, it is the same worker after each start there
 
         def join() -> tuple[LeaseClient, ExitStack]:
             with ExitStack() as on_failure:
@@ -109,9 +84,9 @@ def connect(
                 on_failure.callback(server.close)
                 server.warn_if_it_forgets()
                 options.scrapy_redis.warn(server)
-                queue = Queue.of(server, settings, fingerprints, spider, **of_queue)
+                queue = Queue.of(server, settings, fingerprints, options.spider, **options.of_queue)
                 queue.begin()
-                client = LeaseClient(queue, name, news=wake, **of_client)
+                client = LeaseClient(queue, name, journal=journal, **options.of_client)
                 client.open()
                 on_failure.callback(atexit.unregister, client.close)
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.

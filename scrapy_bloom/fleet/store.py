@@ -21,7 +21,6 @@ from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from scrapy_bloom.fleet.connection import WorkerOptions
     from scrapy_bloom.fleet.lease import LeaseClient
@@ -57,10 +56,8 @@ class FleetStore(Store):
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
-    enqueues it if it is new. Only opening and closing wait for the server. *wake* makes the engine ask for a request; a
-    thread calls it when other workers have changed something. *open_journal* opens the journal of this worker's own
-    feeds in its job directory. *stats* are Scrapy's. *own_delays* returns the delays that this worker has found anew by
-    itself, in seconds by slot.
+    enqueues it if it is new. Only opening and closing wait for the server. *stats* are Scrapy's. *own_delays* returns
+    the delays that this worker has found anew by itself, in seconds by slot.
 
     Raises:
         BloomError: The server cannot be used, or its queue is not for this version or these settings.
@@ -76,8 +73,6 @@ class FleetStore(Store):
         fingerprints: Fingerprints,
         *,
         stats: Any,
-        wake: Callable[[], object],
-        open_journal: Callable[[Path], Journal],
         own_delays: Callable[[], Mapping[str, float]],
     ) -> None:
         self._stats, self._own_delays = stats, own_delays
@@ -89,7 +84,7 @@ class FleetStore(Store):
         self.in_flight: set[Page] = set()
         """The pages in progress."""
         self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
-        self._client, self._on_close = connect(options, settings, fingerprints, wake=wake, open_journal=open_journal)
+        self._client, self._on_close = connect(options, settings, fingerprints)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
         self.where, self.paused = self._queue.where, self._client.paused

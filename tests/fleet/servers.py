@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_requests import FleetRequests
-from scrapy_bloom.components.fleet_scheduler import fleet_store
+from scrapy_bloom.components.fleet_settings import fleet_store
 from scrapy_bloom.fleet.own_server import server_executable
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.page import ANSWERED, Page

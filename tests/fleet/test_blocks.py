@@ -7,7 +7,7 @@ from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
-from scrapy_bloom.components.redis_dupefilter import shared_filter
+from scrapy_bloom.components.fleet_settings import shared_filter
 from scrapy_bloom.fleet import blocks
 from scrapy_bloom.settings import BloomSettings
 from tests.fleet.servers import RedisServer
