@@ -1,4 +1,4 @@
-"""Feeds as part of the commit: what is in them after kills, and what happens to those that cannot be part of it."""
+"""Feeds as part of the commit: over stops, kills and what others do to the files, no item is lost or comes twice."""
 
 import asyncio
 import gzip
@@ -7,6 +7,9 @@ import itertools
 import json
 import pickle
 import re
+import shutil
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,110 +21,225 @@ from scrapy.extensions.postprocessing import GzipPlugin
 from typing_extensions import Self
 
 from scrapy_bloom.job import open_pages
+from scrapy_bloom.job.database import NAME, Database
+from scrapy_bloom.job.feedfile import AppendLog
+from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.records import Batch, FeedLength
+from scrapy_bloom.job.verify import fix_job
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, start
-from tests.support.feeds import FEED, LINES, FeedRun, numbered
+from tests.support.feeds import FEED, LINES, FeedRun, Step, numbered, play
 
-# -- batches -----------------------------------------------------------------------------------------------------------
-
-
-def test_batches_named_by_time_leave_no_orphan(ram: Path) -> None:
-    """Each is full but the last, whatever a kill came between; no file is left that no run goes on with."""
-    run = FeedRun(ram, {"batch-%(batch_id)d-%(batch_time)s.jl": {**LINES, "batch_item_count": 5}})
-    for first in range(0, 33, 3):
-        run.give(*numbered(*range(first, first + 3)))
-        run.commit(whole=first % 2 == 0)
-        run = run.kill()
-    run.end()
-    batches = sorted(ram.glob("batch-*"), key=lambda path: int(path.name.split("-")[1]))
-    assert [len(path.read_text().splitlines()) for path in batches] == [5] * 6 + [3]
-    assert run.items("batch-*") == numbered(*range(33))
+# -- stories -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_is_taken_away_when_it_is_full_does_not_come_again(ram: Path) -> None:
-    """Uploaded and deleted, say. The crawl is killed just after that."""
-    run = FeedRun(ram, {"%(batch_id)d.jl": {**LINES, "batch_item_count": 2}})
-    run.give(*numbered(0, 1))
-    run.commit()
-    (ram / "1.jl").unlink()
-    run = run.kill()
-    run.give(*numbered(2))
-    run.end()
-    assert run.items("*.jl") == numbered(2)
+def lines_of(path: Path) -> list[Any]:
+    """Return the lines of a file: of an item in JSON lines, CSV, JSON or XML its number, and of anything else the
+    text."""
+    item = r'(-?\d+)|\{"n": (-?\d+)\},?|<item><n>(-?\d+)</n></item>'
+    found = [(re.fullmatch(item, line), line) for line in path.read_text().splitlines()]
+    return [int(match[match.lastindex or 0]) if match else line for match, line in found]
 
 
-def test_batches_of_a_new_cycle_begin_with_one(ram: Path) -> None:
-    """A finished job does not go on with its last batch."""
-    run = FeedRun(ram, {"batch-%(batch_id)d-%(batch_time)s.jl": {**LINES, "batch_item_count": 2}})
-    run.give(*numbered(0, 1, 2))
-    run = run.end().next_run()
-    run.give(*numbered(3))
-    run.end()
-    assert sorted(path.name.split("-")[1] for path in ram.glob("batch-*")) == ["1", "1", "2"]
+def files(directory: Path) -> list[list[Any]]:
+    """Return the lines of all feeds in a directory."""
+    return [lines_of(path) for path in sorted(directory.glob("*.*")) if path.is_file()]
 
 
-# -- whose a file is ---------------------------------------------------------------------------------------------------
+@dataclass
+class Story:
+    """What is played, and what the files hold then, in the order of their names."""
+
+    steps: list[Step]
+    files: list[Any]
+    feeds: dict[str, dict[str, Any]] = field(default_factory=lambda: FEED)
+    logged: list[str] = field(default_factory=list)
+    """What the warnings and errors name, each in turn."""
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_an_existing_file_is_kept_or_overwritten_once(ram: Path, overwrite: bool) -> None:
-    """The first run appends to it or overwrites it, as the feed says; resumed runs go on with it in both cases."""
-    feeds = {"items.jl": LINES, "items.csv": {"format": "csv"}, "other.csv": {"format": "csv", "fields": ["m", "n"]}}
-    (ram / "items.jl").write_text('{"n": -1}\n')
-    for name in ("items.csv", "other.csv"):
-        (ram / name).write_text("n\n-1\n")
-    run = FeedRun(ram, {name: {**options, "overwrite": overwrite} for name, options in feeds.items()}).kill()
-    assert run.items() == numbered(-1), "nothing was written yet"
-    for number in range(3):
-        run.give(*numbered(number))
-        run.commit()
-        run = run.kill()
-    run.end()
-    before, lines = ([], []) if overwrite else ([-1], ["-1", "n"])
-    assert run.items() == numbered(*before, 0, 1, 2)
-    assert (ram / "items.csv").read_text().split() == ["n", *lines, "0", "1", "2"]
-    assert (ram / "other.csv").read_text().split() == ([] if overwrite else ["n", "-1"]) + ["m,n", ",0", ",1", ",2"]
+def writes(text: str, name: str = "items.jl", mode: str = "w") -> Step:
+    def write(directory: Path) -> None:
+        with (directory / name).open(mode, newline="") as file:
+            file.write(text)
+
+    return write
+
+
+def moves(name: str) -> Step:
+    return lambda directory: (directory / "items.jl").rename(directory / name)
+
+
+def cuts(size: int) -> Step:
+    return lambda directory: (directory / "items.jl").write_bytes((directory / "items.jl").read_bytes()[:size])
+
+
+def twice(directory: Path) -> None:
+    (path,) = directory.glob("items.*")
+    path.write_text(f"{path.read_text()}\n{path.read_text()}")
+
+
+def holds(*expected: Any) -> Step:
+    def check(directory: Path) -> None:
+        assert files(directory) == [*expected]
+
+    return check
+
+
+def batches(most: int) -> dict[str, dict[str, Any]]:
+    return {"batch-%(batch_id)d-%(batch_time)s.jl": {**LINES, "batch_item_count": most}}
+
+
+ONE_FILE = {
+    "items.jl": {**LINES, "fields": ["n"]},
+    "../run/items.jl": {**LINES, "overwrite": True, "fields": {"n": "m"}},
+    "other.jl": LINES,
+}
+ARRAYS = {name: {"format": name.rpartition(".")[2]} for name in ("items.jl", "items.json", "items.csv")}
+XML = ['<?xml version="1.0" encoding="utf-8"?>', "<items>", 0, "</items>"]
+HOW = ("commit kill", "stop")
+
+STORIES = {
+    "batches named by time leave no orphan": Story(
+        [f"{n}-{n + 2} {'commit' if n % 2 == 0 else 'note'} kill" for n in range(0, 33, 3)] + ["end"],
+        [list(range(n, min(n + 5, 33))) for n in range(0, 33, 5)],
+        batches(5),
+    ),
+    "a batch that somebody takes away when it is full does not come again": Story(
+        ["0-1 commit", lambda directory: (directory / "1.jl").unlink(), "kill 2"],
+        [[2]],
+        {"%(batch_id)d.jl": {**LINES, "batch_item_count": 2}},
+    ),
+    "batches of a new cycle begin with one": Story(["0-2 end 3"], [[0, 1], [3], [2]], batches(2)),
+    "a file is overwritten by the first item, once": Story(
+        [writes('{"n": -1}\n'), "kill", holds([-1]), "0 commit kill 1 commit kill 2"],
+        [[0, 1, 2]],
+        {"items.jl": {**LINES, "overwrite": True}},
+    ),
+    "two feeds of one file that is called by two names": Story(
+        [f"{n} {'commit' if n % 2 == 0 else 'note'} kill" for n in range(6)] + ["end"],
+        [[line for n in range(6) for line in (n, f'{{"m": {n}}}')], [*range(6)]],
+        ONE_FILE,
+    ),
+    "moved away while it is written, as with logrotate": Story(["0 commit", moves("moved.jl"), "1"], [[0, 1]]),
+    **{
+        f"{name}, and the last commit is {'appended' if last == 'commit' else 'not appended'}": Story(
+            [f"0-3 commit 4 {last} kill", change, "5 stop end"],
+            [[*kept, *([] if last == "commit" else [4]), 5]],
+            logged=[r"has \d+ bytes fewer"],
+        )
+        for name, change, kept in (
+            ("removed", lambda directory: (directory / "items.jl").unlink(), []),
+            ("cut", cuts(18), [0, 1]),
+            ("cut in a line", cuts(25), [0, 1, '{"n": 2']),
+        )
+        for last in ("commit", "note")
+    },
+    "a resumed run without items closes its feeds": Story(["0 stop end"], [["n", 0], [0], ["[", 0, "]"]], ARRAYS),
+    **{
+        f"a program appends whole lines, and one without an end: {name}, {how}": Story(
+            [f"0 {how}", writes(3 * other, name, "a"), f"1 {how}", writes(other.rstrip(), name, "a"), "2"],
+            [[*header, 0, -1, -1, -1, 1, -1, 2]],
+            {name: ARRAYS[name]},
+        )
+        for name, other, header in (("items.jl", '{"n": -1}\n', []), ("items.csv", "-1\r\n", ["n"]))
+        for how in HOW
+    },
+    **{
+        f"a program puts the lines in order: {how}": Story(
+            [f"0-1 {how}", writes('{"n": 1}\n{"n": 0}\n{"n": -1}\n'), "2"], [[1, 0, -1, 2]]
+        )
+        for how in HOW
+    },
+    **{
+        f"an array that others wrote behind is begun anew: {format_}": Story(
+            ["0 stop", twice, "1"], [lines], {f"items.{format_}": {"format": format_}}, ["written to by others"]
+        )
+        for format_, lines in (
+            ("json", ["[", 0, "]", "[", 0, "][", 1, "]"]),
+            ("xml", [*XML, *XML, *XML[:2], 1, XML[3]]),
+        )
+    },
+    "an array that was stopped before its first item goes on": Story(
+        [writes("before\n", "items.json"), "stop", holds(["before", "[", "", "]"]), "0 stop 1"],
+        [["before", "[", 0, 1, "]"]],
+        {"items.json": ARRAYS["items.json"]},
+    ),
+    "verify --fix keeps what is known of feeds": Story(
+        ["0 commit kill", lambda directory: fix_job(directory / "job"), "1"], [[0, 1]]
+    ),
+    "a feed that is a directory is an ERROR in each run, and costs no other": Story(
+        [lambda directory: (directory / "folder.jl").mkdir(), "0 commit kill 1"],
+        [[0, 1]],
+        {"folder.jl": LINES, **FEED},
+        ["folder.jl", "folder.jl"],
+    ),
+    "an empty file is overwritten, and one with items kept": Story(
+        ["0 end end end"], [[0], []], {"items.jl": {**LINES, "overwrite": True}}, ["is of a job that has ended"]
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_stories(ram: Path, story: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is what its name says. No other WARNING or ERROR is logged."""
+    told = STORIES[story]
+    (ram / "run").mkdir()
+    play(ram / "run", told.feeds, *told.steps)
+    assert files(ram / "run") == told.files
+    messages = [text for text in caplog.messages if "was not stopped cleanly" not in text]
+    assert len(messages) == len(told.logged), messages
+    assert all(map(re.search, told.logged, messages)), messages
+
+
+# -- files of several jobs, of jobs that have ended, and of runs -------------------------------------------------------
+
+
+def test_several_jobs_with_one_file_stopped_and_killed_in_turn(ram: Path) -> None:
+    """Each item of all is in the file once, whatever the jobs are doing when another one is killed."""
+    feed = {str(ram / "items.jl"): LINES}
+    runs = [FeedRun(ram / name, feed) for name in "abc"]
+    for turn in range(5):
+        for place, run in enumerate(runs):
+            run.give({"n": 10 * place + turn})
+            run.commit(whole=turn % 2 == 0)
+        runs = [run.kill() if turn % 3 else run.end("shutdown").next_run() for run in runs]
+    for run in runs:
+        run.end()
+    lines = (ram / "items.jl").read_text().splitlines()
+    assert sorted(json.loads(line)["n"] for line in lines) == [*range(5), *range(10, 15), *range(20, 25)]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("how", HOW)
+def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, ram: Path) -> None:
+    """Absolute paths in it are computed from where it is; the job finds its files in the new place."""
+    feeds = {"%(batch_id)d.jl": {**LINES, "batch_item_count": 3}} if batched else FEED
+    play(ram / "old", feeds, f"0-3 {how}")
+    (ram / "old").rename(ram / "new")
+    play(ram / "new", feeds, "4-5")
+    assert files(ram / "new") == ([[0, 1, 2], [3, 4, 5]] if batched else [[0, 1, 2, 3, 4, 5]])
+    assert not (ram / "old").exists()
 
 
 @pytest.mark.parametrize("delta", [False, True])
-@pytest.mark.parametrize("name", ["items.jl", "%(batch_id)d.jl"])
-def test_the_file_of_a_job_that_has_ended_is_kept(ram: Path, name: str, delta: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("items.jl", [[0, 1, 2], [3, 4, 5]]), ("%(batch_id)d.jl", [[0, 1], [3, 4], [2], [5]])],
+)
+def test_the_file_of_a_job_that_has_ended_is_kept(ram: Path, name: str, expected: Any, delta: bool) -> None:
     """Started again, its filter knows all pages: overwriting the file would leave an empty one. Who wrote a file is
     noted: this job began with pending requests, as ``seed`` leaves them, so it was never begun anew before."""
-    options = {**LINES, "overwrite": True, **({"batch_item_count": 2} if "batch" in name else {})}
+    feeds = {name: {**LINES, "overwrite": True, **({"batch_item_count": 2} if "batch" in name else {})}}
     settings = {"BLOOM_DELTA": str(ram / "delta")} if delta else {}
-    run = FeedRun(ram, {name: options}, **settings)
+    run = FeedRun(ram / "run", feeds, **settings)
     run.engine.push(scrapy.Request("http://site.test/seeded"))
     run.commit()
     run = run.kill()
     run.engine.drain()
     run.give(*numbered(0, 1, 2))
     run.end()
-    for _ in range(2):  # the second one is killed at its beginning
-        run = run.next_run()
-        run.commit()
-        run.drop()
-    run = run.next_run()
-    run.give(*numbered(3, 4, 5))
-    run.end()
-    assert sorted(item["n"] for item in run.items("*.jl")) == [0, 1, 2, 3, 4, 5]
-
-
-def test_two_feeds_of_one_file_that_is_called_by_two_names(ram: Path) -> None:
-    """Each has its own items in it, once, after kills before and after the append."""
-    feeds = {"items.jl": {**LINES, "fields": ["n"]}, "../run/items.jl": {**LINES, "overwrite": True}, "other.jl": LINES}
-    run = FeedRun(ram / "run", feeds)
-    wanted = []
-    for number in range(6):
-        run.give({"n": number, "more": 1})
-        wanted += [{"n": number}, {"n": number, "more": 1}]
-        run.commit(whole=number % 2 == 0)
-        run = run.kill()
-    run.end()
-    assert run.items() == wanted
-
-
-# -- the end of a file -------------------------------------------------------------------------------------------------
+    play(ram / "run", feeds, "commit kill", "commit kill", "3-5", **settings)
+    assert files(ram / "run") == expected
 
 
 RUNS = itertools.count()
@@ -133,16 +251,78 @@ def with_run(params: dict[str, Any], spider: object) -> dict[str, Any]:
 
 def test_a_file_named_by_a_killed_run_gets_its_end(ram: Path) -> None:
     """As with ``%(time)s``: Scrapy begins a file with each run. The next run ends the one that has no end."""
-    options = {"uri_params": f"{__name__}.with_run"}
-    run = FeedRun(ram, {f"%(run)d.{name}": {"format": name, **options} for name in ("json", "xml")})
-    for number in range(3):
-        run.give(*numbered(number))
-        run.commit(whole=number != 1)
-        run = run.kill()
-    run.end()
-    files = sorted(ram.glob("*.json"), key=lambda path: int(path.stem))
-    assert [json.loads(path.read_text()) for path in files] == [numbered(0), numbered(1), numbered(2), []]
+    feeds = {f"%(run)d.{name}": {"format": name, "uri_params": f"{__name__}.with_run"} for name in ("json", "xml")}
+    play(ram, feeds, "0 commit kill 1 note kill 2 commit kill end")
+    found = sorted(ram.glob("*.json"), key=lambda path: int(path.stem))
+    assert [json.loads(path.read_text()) for path in found] == [numbered(0), numbered(1), numbered(2), []]
     assert all(path.read_text().endswith("</items>") for path in ram.glob("*.xml"))
+
+
+# -- what a kill leaves in the middle of a commit ----------------------------------------------------------------------
+
+FIRST, SECOND, OTHERS = (b'{"n": %d}\n' % n for n in (1, 2, 3))
+LAST = 3 * SECOND
+
+
+@pytest.mark.parametrize("is_logged", [False, True])
+@pytest.mark.parametrize(
+    ("there", "size", "data", "expected"),
+    [
+        *((FIRST + LAST[:size], 9, LAST, FIRST + LAST) for size in (0, 1, 13, 27)),
+        pytest.param(FIRST + LAST + OTHERS, 9, LAST, FIRST + LAST + OTHERS, id="all, and more by others"),
+        pytest.param(FIRST + OTHERS, 9, LAST, FIRST + OTHERS + LAST, id="others only"),
+        pytest.param(FIRST + b'{"n', 12, b"\n" + SECOND, FIRST + b'{"n\n' + SECOND, id="a line that somebody cut"),
+    ],
+)
+def test_a_commit_that_a_kill_left_half_appended_is_completed(
+    there: bytes, size: int, data: bytes, expected: bytes, is_logged: bool, ram: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The transaction has the bytes: whatever part of them the file has, each item is there once."""
+    path, directory = ram / "items.jl", ram / "job" / "requests.bloom"
+    directory.mkdir(parents=True)
+    path.write_bytes(there)
+    with closing(Database(directory / NAME)) as job:
+        feed = FeedLength(str(path), "../items.jl", size, 1, data=data)
+        job.write(Batch(feeds=[feed], state=replace(job.state, clean=False)))
+        if is_logged:
+            AppendLog(directory / "appended").note(feed, is_done=False)
+        NotedFeeds(job, directory / "appended").repair()
+    assert path.read_bytes() == expected
+    assert ("written to by others" in caplog.text) == (there == FIRST + OTHERS)
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_an_append_that_a_kill_came_behind_is_not_repeated(
+    is_noted: bool, ram: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All bytes are in the file. If it is noted that they are, they do not come again when somebody takes them away."""
+    note = AppendLog.note
+
+    def kill(log: AppendLog, feed: FeedLength, *, is_done: bool) -> None:
+        if is_noted:
+            note(log, feed, is_done=is_done)
+        if is_done:
+            shutil.copytree(ram / "run", ram / "killed", dirs_exist_ok=True)
+        note(log, feed, is_done=is_done)
+
+    monkeypatch.setattr(AppendLog, "note", kill)
+    play(ram / "run", FEED, "0 commit 1 commit")
+    monkeypatch.undo()
+    if is_noted:
+        cuts(len(FIRST))(ram / "killed")
+    play(ram / "killed", FEED, "end")
+    assert files(ram / "killed") == [[0, 1][: 2 - is_noted]]
+
+
+def test_an_older_database_cuts_nothing(ram: Path) -> None:
+    """A backup of the job is put back: items that came since stay, and come again with their pages."""
+    play(ram, FEED, "0 stop")
+    (feed,) = inspect_job(ram / "job").feeds
+    play(ram, FEED, "1-2")
+    with closing(Database(ram / "job" / "requests.bloom" / NAME)) as now:  # for the feed, this is the older database
+        now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
+    play(ram, FEED, "end")
+    assert files(ram) == [[0, 1, 2]]
 
 
 def test_a_state_that_is_changed_while_the_spider_closes_is_kept(ram: Path) -> None:
@@ -154,50 +334,6 @@ def test_a_state_that_is_changed_while_the_spider_closes_is_kept(ram: Path) -> N
     run = run.next_run()
     assert pickle.loads(run.engine.store.database.notes("state")["spider.state"]) == {"last": "closed"}
     run.end()
-
-
-# -- files that lack bytes ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("whole", [True, False], ids=["appended", "not appended"])
-@pytest.mark.parametrize("how", ["moved", "cut", "cut in a line"])
-def test_a_feed_that_lacks_bytes_is_gone_on_with(
-    ram: Path, how: str, whole: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A WARNING names the bytes missed. Items that were there before somebody took them away do not come again."""
-    run = FeedRun(ram, FEED)
-    run.give(*numbered(0, 1, 2, 3))
-    run.commit()
-    run.give(*numbered(4))
-    run.commit(whole=whole)
-    run.drop()
-    path, elsewhere = ram / "items.jl", ram / "elsewhere"
-    if how == "moved":
-        path.rename(elsewhere)
-    else:
-        there = path.read_bytes()
-        path.write_bytes(there[:20] if how == "cut" else there[:25])
-        elsewhere.write_bytes(there[20:])
-    run = run.next_run()
-    run.give(*numbered(5))
-    run = run.end("shutdown").next_run()
-    run.end()
-    lines = path.read_text().splitlines()
-    kept = 0 if how == "moved" else 2
-    late = numbered(5) if whole else numbered(4, 5)
-    assert [json.loads(line) for line in lines if line.endswith("}")] == numbered(*range(kept)) + late
-    assert len(re.findall(r"has \d+ bytes fewer", caplog.text)) == 1
-
-
-def test_a_feed_moved_away_while_it_is_written_does_not_stop_commits(ram: Path) -> None:
-    """As with ``logrotate``: the crawl writes to the file that it has open, and goes on committing."""
-    run = FeedRun(ram, FEED)
-    run.give(*numbered(0))
-    run.commit()
-    (ram / "items.jl").rename(ram / "moved.jl")
-    run.give(*numbered(1))
-    run.end()
-    assert run.items("*.jl") == numbered(0, 1)
 
 
 # -- items -------------------------------------------------------------------------------------------------------------
@@ -275,16 +411,6 @@ def test_an_item_that_cannot_be_written_costs_no_other(ram: Path, caplog: pytest
     assert run.items() == numbered(0, 2)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert inspect_job(ram / "job").state.is_finished
-
-
-def test_a_resumed_run_without_items_closes_its_feed(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A feed that an earlier run has filled is no error for a run that has nothing to add."""
-    run = FeedRun(ram, {"items.jl": LINES, "items.json": {"format": "json"}, "items.csv": {"format": "csv"}})
-    run.give(*numbered(0))
-    run.end("shutdown").next_run().end()
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
-    assert (ram / "items.json").read_text() == '[\n{"n": 0}\n]'
-    assert (ram / "items.csv").read_text().split() == ["n", "0"]
 
 
 class StoppedWhileItEnds:

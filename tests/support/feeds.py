@@ -29,6 +29,39 @@ def numbered(*numbers: int) -> list[dict[str, int]]:
     return [{"n": number} for number in numbers]
 
 
+Step = str | Callable[[Path], object]
+
+
+def play(
+    directory: Path,
+    feeds: Mapping[str, Mapping[str, Any]],
+    *steps: Step,
+    item: Callable[[int], Any] = lambda number: {"n": number},
+    **settings: Any,
+) -> None:
+    """Play runs of a job in ``directory/job``, as in ``play(ram, FEED, "0-4 commit 5 kill", damage, "5 stop")``.
+
+    A number is an item of a page of its own, ``note`` a commit without the append, and ``kill``, ``stop`` and ``end``
+    end a run; the next word begins another. The last run is ended. Functions do something to files in the directory.
+    """
+    run = None
+    for step in itertools.chain(*(each.split() if isinstance(each, str) else [each] for each in steps)):
+        if callable(step):
+            step(directory)
+            continue
+        run = run or FeedRun(directory, feeds, **settings)
+        if step[0].isdecimal():
+            first, _, last = step.partition("-")
+            run.give(*map(item, range(int(first), int(last or first) + 1)))
+        elif step in {"commit", "note"}:
+            run.commit(whole=step == "commit")
+        else:
+            {"kill": run.drop, "stop": partial(run.end, "shutdown"), "end": run.end}[step]()
+            run = None
+    if run is not None:
+        run.end()
+
+
 class FeedRun:
     """One run of a job in ``directory/job`` whose *feeds* are files below *directory*."""
 
