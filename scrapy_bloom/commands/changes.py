@@ -7,9 +7,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.commands.terminal import OK, show, utc, write
+from scrapy_bloom.crawl.changes import last_cycles, reported_items
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.changes import Change
-from scrapy_bloom.job.cycles import last_cycles, reported_items
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.inspect import files_of
 

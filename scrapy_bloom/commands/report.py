@@ -162,9 +162,6 @@ def _body_of_fleet(queue: SharedQueue) -> Iterator[str]:
     yield note(f"Written by scrapy-bloom, {utc(time.time())}.")
 
 
-# -- the page, as HTML -------------------------------------------------------------------------------------------------
-
-
 def page(title: str, body: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a page."""
     style = files(__package__).joinpath("report.css").read_text(encoding="utf-8")

@@ -22,10 +22,9 @@ from scrapy_bloom.components.changes import SpiderChanges
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.hooks import IN_PROGRESS, missing_hooks, wake_engine, watch_engine
 from scrapy_bloom.components.in_progress import PagesInProgress
+from scrapy_bloom.components.job_notes import SpiderState, StartUrls
 from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
 from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
-from scrapy_bloom.components.spider_state import SpiderState
-from scrapy_bloom.components.start_urls import StartUrls
 from scrapy_bloom.components.startup import (
     end_crawl,
     job_directory,
@@ -227,7 +226,7 @@ class _Assembly:
             changes=changes,
             progress=progress,
             feeds=feeds,
-            notes=[] if job is None else [start_urls.changed, SpiderState(crawler, job).changed],
+            notes=[] if job is None else [start_urls.note, SpiderState(crawler, job).note],
             end_crawl=partial(end_crawl, crawler),
             wake=partial(wake_engine, crawler),
             keeps_requests=self._keeps_requests,
@@ -249,8 +248,6 @@ class _Assembly:
         dupefilter = "" if self._filter is None else type(self._filter).__name__
         progress.opened([name for name in (dupefilter, self._scheduler) if name])
         return crawl
-
-    # -- the store -----------------------------------------------------------------------------------------------------
 
     def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, LoopGuard]:
         options, loop_options = self._options, self._options.bloom.loop_guard
@@ -366,8 +363,6 @@ class _Assembly:
                 'with an empty JOBDIR to crawl them all. With ADDONS = {"scrapy_bloom.Addon": 300} no kill loses any.',
                 jobdir,
             )
-
-    # -- delta crawls --------------------------------------------------------------------------------------------------
 
     def _open_delta(self, store: Store, feeds: Feeds, on_error: ExitStack) -> NoDelta:
         if self._delta_directory is None:

@@ -21,10 +21,9 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.in_progress import ITEM, NotModified, PagesInProgress
 from scrapy_bloom.components.spider_crawl import crawl_of
-from scrapy_bloom.crawl.changes import Changes, NoChanges
+from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes, NoChanges
 from scrapy_bloom.frontier.page import UNKNOWN, Outcome
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY
-from scrapy_bloom.job.cycles import SWEPT_AT_ONCE
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:

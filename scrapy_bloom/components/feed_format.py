@@ -85,8 +85,6 @@ class Feed:
             self.slot.start_exporting()
             self._at_start = _plain_attributes(self.slot.exporter)
 
-    # -- from run to run -----------------------------------------------------------------------------------------------
-
     def state(self) -> FeedState:
         """Return how far the feed has got with its file."""
         slot = self.slot

@@ -66,8 +66,6 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         self._outdated: list[FeedLength] = []  # notes that the next commit deletes
         self._warnings: set[str] = set()  # that were logged
 
-    # -- opening -------------------------------------------------------------------------------------------------------
-
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; continue the ones that an unfinished job has begun."""
         super().open_spider(spider)
@@ -203,8 +201,6 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         if self._crawl is not None:
             self._crawl.store.flush()
 
-    # -- items ---------------------------------------------------------------------------------------------------------
-
     def item_scraped(self, item: Any, spider: Spider) -> None:
         """Keep a copy of *item* with its page, or write it at once if it belongs to none."""
         page, kept = None if self._crawl is None else self._crawl.pages.current(), None
@@ -308,8 +304,6 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         """Close *slot* as Scrapy does, with its line in the log and its signal."""
         close = getattr(self, "_schedule_slot_close", self._close_slot)  # from Scrapy 2.18 on; before it
         close(slot, slot.spider)
-
-    # -- commits -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Hand what was written to the operating system."""

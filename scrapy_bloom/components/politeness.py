@@ -75,8 +75,6 @@ class PolitenessMiddleware:
         connect(self._response_received, signal=signals.response_received)
         connect(self._keep_delay, signal=signals.request_reached_downloader)
 
-    # -- requests that are on their way to a paused host -------------------------------------------------------------
-
     def process_request(self, request: Request, spider: Spider | None = None) -> Request | None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Give *request* back to the queue if its slot is paused."""
         return self._pages.give_back(request) if self._waits(request) else None
@@ -108,8 +106,6 @@ class PolitenessMiddleware:
                 self._taken_off.add(request)
                 deferred.cancel()
 
-    # -- pauses ------------------------------------------------------------------------------------------------------
-
     def _response_downloaded(self, response: Response, request: Request) -> None:
         """Look at *response* before the downloader sends the next request."""
         self._keep_delay(request)
@@ -130,8 +126,6 @@ class PolitenessMiddleware:
             self._stats.inc_value("bloom/pauses")
             self._log("%s asks for a pause of %.0f s: it gets no request until then, others go on", page.slot, seconds)
         self._store.pause(page.slot, until)
-
-    # -- delays ------------------------------------------------------------------------------------------------------
 
     def _response_received(self, response: Response, request: Request) -> None:
         """Read the Crawl-delay, if *response* is a robots.txt that Scrapy has asked for."""

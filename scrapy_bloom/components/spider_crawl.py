@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.components.in_progress import PagesInProgress
+    from scrapy_bloom.components.job_notes import StartUrls
     from scrapy_bloom.components.requests import Requests
-    from scrapy_bloom.components.start_urls import StartUrls
     from scrapy_bloom.crawl.crawl import Crawl
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
@@ -101,8 +101,6 @@ class SpiderCrawl:
     def job(self) -> JobStore | None:
         """The store, if it is a job's and our scheduler keeps its requests there."""
         return self.core.job
-
-    # -- a request's way ---------------------------------------------------------------------------------------------
 
     def push(self, request: Request, fingerprint: bytes | None, parent: Page | None) -> bool | None:
         """Queue *request*, to which *parent* led; return whether it survives the process. None: the crawl has failed.
@@ -182,8 +180,6 @@ class SpiderCrawl:
             logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
             return None
 
-    # -- signals -----------------------------------------------------------------------------------------------------
-
     def _gave_item(self) -> None:
         """Note that the page of the present call has given an item."""
         if (page := self.pages.current()) is not None:
@@ -202,8 +198,6 @@ class SpiderCrawl:
             raise CloseSpider("loop_guard")
         if self.job is not None and self.job.left_unread:
             raise CloseSpider("unreadable_requests")
-
-    # -- the end -----------------------------------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
         """Write what is left, and set the final stats. Closing twice is harmless."""

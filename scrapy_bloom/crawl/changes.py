@@ -9,11 +9,13 @@ the crawl ends      items that were looked for and are not there are gone
 from __future__ import annotations
 
 import logging
+import pickle
+import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from scrapy_bloom.job import cycles
 from scrapy_bloom.job.changes import Change, ItemRow, PageRow, PageState, number_of, packed, unpacked
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.job.records import Batch
 
 logger = logging.getLogger(__name__)
+
+SWEPT_AT_ONCE = 500
+"""Requests of earlier cycles that are read at a time."""
 
 
 class NoChanges:
@@ -100,6 +105,48 @@ class PageChanges:
         return PageState.ANSWERED if is_whole else PageState.UNKNOWN
 
 
+class Cycle(NamedTuple):
+    """A cycle and its figures."""
+
+    number: int
+    began: float
+    """Seconds since 1970."""
+    ended: float | None
+    """None: it goes on."""
+    new: int
+    changed: int
+    same: int
+    gone: int
+    unknown: int
+    """Items of which nothing is known: their page failed, or was not asked for so far."""
+    pages: int
+    not_modified: int
+    bytes_saved: int
+    """Bytes of the bodies of pages that were not modified, as they were when they came last."""
+
+
+# What *cycle* knows of an item by one of its rows: 1 to 3 reported as that Change, 4 same, 5 unknown, 6 not there any
+# more, 9 gone since an earlier cycle. The item itself is the least of its rows.
+_STATUS = """CASE WHEN change / 4 = :cycle THEN change % 4 WHEN change % 4 = 3 THEN 9 WHEN cycle = :cycle THEN 4 ELSE
+    ifnull((SELECT CASE state WHEN 0 THEN 5 WHEN 2 THEN 4 ELSE 6 END FROM page WHERE id = item.page
+    AND page.cycle = :cycle), 5) END"""
+_END = (
+    f"""REPLACE INTO item SELECT key, page, digest, cycle, 4 * :cycle + 3, label
+    FROM (SELECT *, min({_STATUS}) AS status FROM item GROUP BY key) WHERE status = 6""",  # noqa: S608 - our own text
+    f"DELETE FROM item WHERE {_STATUS} > 5",  # noqa: S608 - our own text
+    f"""UPDATE OR REPLACE item SET digest = 0 WHERE {_STATUS} = 5
+    AND key IN (SELECT key FROM item GROUP BY key HAVING min({_STATUS}) < 5 AND max({_STATUS}) = 5)""",  # noqa: S608 - our own text
+)
+
+
+_WITH_ONE_KEY = (
+    "SELECT label, first.request, last.request FROM (SELECT label, min(page) AS least, max(page) AS most FROM item "
+    "WHERE cycle = ? GROUP BY key HAVING count(*) > 1 LIMIT 1) JOIN page AS first ON first.id = least "
+    "JOIN page AS last ON last.id = most"
+)
+"""Label and requests of two items that had one key in a cycle, if two had."""
+
+
 class Changes:
     """The changes of one crawl, in cycle number *cycle* of the job in *database*.
 
@@ -110,14 +157,16 @@ class Changes:
 
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
         self._database, self._cycle, self._count = database, cycle, count
-        cycles.note_cycle(database, cycle)
+        begin = "INSERT OR IGNORE INTO cycle VALUES (?, ?, NULL, 0, 0, 0, 0, 0, 0, 0, 0)"
+        database.writer.execute(begin, (cycle, time.time()))
 
     def page(
         self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_resumed_start: bool
     ) -> PageChanges:
         """Return what is known of the page of a request; *digest* is of the request and the code; 0: there is none."""
         id_ = number_of(fingerprint)
-        last = cycles.page_of(self._database, id_)
+        rows = self._database.select("SELECT * FROM page WHERE id = ?", id_)
+        last = PageRow(*rows[0]) if rows else None
         stored = last.request if last is not None and digest and last.digest == digest else packed(request)
         row = PageRow(id_, self._cycle, PageState.UNKNOWN, 0, digest, is_filtered, stored, "")
         return PageChanges(row, last, is_again=is_resumed_start and last is not None and last.cycle == self._cycle)
@@ -135,7 +184,7 @@ class Changes:
         label = f"{kind} {page.places[kind]}" if key is None else key
         page.places[kind] += 1
         number = number_of(f"{page.row.id if key is None else ''} {label}".encode())
-        rows = cycles.items_of(self._database, number)
+        rows = [ItemRow(*row) for row in self._database.select("SELECT * FROM item WHERE key = ?", number)]
         if page.is_again and any(row[:4] == (number, page.row.id, digest, self._cycle) for row in rows):
             self._count("same")
             return None
@@ -166,22 +215,70 @@ class Changes:
             batch.items += last_rows if given.is_lost else [given.row]
 
     def sweep(self) -> Iterator[bytes]:
-        """Yield the stored requests of earlier cycles that this one has not made, as far as commits have noted that."""
-        after = None
-        while requests := cycles.requests_before(self._database, self._cycle, after):
+        """Yield the stored requests of earlier cycles that this one has not made, as far as commits have noted that.
+
+        A page that is gone is among them 1, 2, 4, 8, ... cycles later: an unchanged page may lead to it still.
+        """
+        query = (
+            "SELECT id, request FROM page WHERE id > ? AND cycle < ? AND is_filtered "
+            "AND (state != 3 OR (? - size) & (? - size - 1) = 0) ORDER BY id LIMIT ?"
+        )
+        after, cycle = -(1 << 63), self._cycle
+        while requests := self._database.select(query, after, cycle, cycle, cycle, SWEPT_AT_ONCE):
             for after, request in requests:  # noqa: B007 - the last one is where the next call begins
                 yield unpacked(request)
 
-    def end(self) -> cycles.Cycle:
-        """End the cycle, in which nothing is pending, and return its figures."""
-        for label, *requests in cycles.items_with_one_key(self._database, self._cycle):
+    def end(self) -> Cycle:
+        """Note which items are gone in the cycle, and return its figures. Nothing is pending; may be repeated."""
+        number, run = self._cycle, self._database.writer.execute
+        for label, *requests in self._database.select(_WITH_ONE_KEY, number):
             logger.warning(
                 "BLOOM_CHANGES: two items have the key %s in this cycle, on %s and on %s. An item of this key is "
                 'reported as changed if none of the last cycle was equal. Name more fields in "key".',
-                *(label, *map(cycles.url_of, requests)),
+                *(label, *map(_url_of, requests)),
             )
-        return cycles.end_cycle(self._database, self._cycle)
+        run("BEGIN IMMEDIATE")
+        for statement in _END:
+            run(statement, {"cycle": number})
+        run("COMMIT")
+        cycle = _figures_of(self._database, number)._replace(ended=time.time())
+        run(f"REPLACE INTO cycle VALUES ({','.join('?' * len(cycle))})", cycle)  # noqa: S608 - places
+        return cycle
 
     def gone(self) -> Iterator[tuple[str | None, str]]:
         """Yield the URL of the page and the label of each item that is gone in this cycle."""
-        return (item[:2] for item in cycles.reported_items(self._database, self._cycle, Change.GONE))
+        return (item[:2] for item in reported_items(self._database, self._cycle, Change.GONE))
+
+
+def _figures_of(database: Database, number: int) -> Cycle:
+    """Return the figures of cycle *number*, the last one: counted, so this reads all pages and items."""
+    ((began, ended),) = database.select("SELECT began, ended FROM cycle WHERE number = ?", number)
+    counts = f"SELECT status, count(*) FROM (SELECT min({_STATUS}) AS status FROM item GROUP BY key) GROUP BY status"  # noqa: S608 - our own text
+    items = dict(database.reader.execute(counts, {"cycle": number}).fetchall())
+    new, changed, gone, same, unknown, absent = (items.get(status, 0) for status in range(1, 7))
+    pages = "SELECT count(*), ifnull(sum(state = 2), 0), ifnull(sum(iif(state = 2, size, 0)), 0) FROM page"
+    figures = database.select(f"{pages} WHERE cycle = ?", number)[0]
+    return Cycle(number, began, ended, new, changed, same, gone, unknown + absent, *figures)
+
+
+def last_cycles(database: Database) -> list[Cycle]:
+    """Return all cycles, oldest first; the figures of one that goes on are counted."""
+    cycles = [Cycle(*row) for row in database.select("SELECT * FROM cycle ORDER BY number")]
+    return [*cycles[:-1], _figures_of(database, cycles[-1].number)] if cycles and cycles[-1].ended is None else cycles
+
+
+def reported_items(database: Database, number: int, change: Change) -> Iterator[tuple[str | None, str, int]]:
+    """Yield the items that were reported as *change* in cycle *number*, in constant memory.
+
+    Each has the URL of its page, None if that cannot be read; its label; and the last cycle in which the page gave it.
+    """
+    query = "SELECT request, label, item.cycle FROM item LEFT JOIN page ON page.id = item.page WHERE change = ?"
+    for request, label, cycle in database.reader.execute(query, (4 * number + change,)):
+        yield _url_of(request), label, cycle
+
+
+def _url_of(request: bytes) -> str | None:
+    """Return the URL of a :func:`packed` *request*; None if it cannot be read."""
+    with suppress(Exception):  # whatever unpickling raises
+        return str(pickle.loads(unpacked(request))["url"])  # noqa: S301 - as every request of the job
+    return None

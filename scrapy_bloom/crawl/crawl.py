@@ -47,7 +47,7 @@ class Crawl(PageEffects):
     progress: Progress
     feeds: Feeds
     notes: Sequence[Callable[[], Mapping[str, bytes]]]
-    """Each returns what has changed since the last commit of a thing that a job notes, by the key of the note."""
+    """Each returns a thing that a job notes, by the key of the note."""
     end_crawl: Callable[[str], None]
     """Ends the crawl for a reason, one word, when the present call has returned."""
     wake: Callable[[], None]
@@ -71,8 +71,6 @@ class Crawl(PageEffects):
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self.finish_reason is not None
-
-    # -- a request's way ---------------------------------------------------------------------------------------------
 
     def push(self, pending: Pending, parent: Page | None, depth: object) -> bool | None:
         """Queue a request, to which *parent* led; *depth* is how many links led to it from a start request.
@@ -108,8 +106,6 @@ class Crawl(PageEffects):
         """Return whether the loop guard ends the crawl, with requests pending."""
         return isinstance(self.store, MemoryStore) and self.store.is_over() and self.store.frontier.has_given_up()
 
-    # -- commits -----------------------------------------------------------------------------------------------------
-
     def take(self, page: Page, batch: Batch | None = None) -> None:
         """Write the items of *page*; if it is committed next, note its failure, and what the next crawl needs of it."""
         for feed, item in page.gave:
@@ -136,8 +132,8 @@ class Crawl(PageEffects):
         """Add to *batch*, which a commit that begins writes, all that belongs to this moment beside requests."""
         batch.feeds += self.feeds.notes()
         self.delta.commit_begins()
-        for changed in self.notes:
-            batch.note("state", changed())
+        for note in self.notes:
+            batch.note("state", note())
         self.progress.prepare_commit(batch, is_last=self.is_closed)
 
     def written(self) -> None:
@@ -162,8 +158,6 @@ class Crawl(PageEffects):
             logger.critical("The crawl is being ended. %s", error, exc_info=not isinstance(error, BloomError))
             in_fleet = "fleet_lost" if isinstance(error, BloomError) else "fleet_failed"
             self.end_crawl("job_damaged" if isinstance(self.store, JobStore) else in_fleet)
-
-    # -- the end -----------------------------------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
         """Write what is left, and set the final stats. Closing twice is harmless.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.crawl.delta import NoDelta
     from scrapy_bloom.crawl.guard import LoopGuard
     from scrapy_bloom.crawl.progress import Progress
-    from scrapy_bloom.crawl.stats import Stats
     from scrapy_bloom.frontier.page import FailedRow, Page
     from scrapy_bloom.frontier.store import Store
 
@@ -44,7 +43,7 @@ class Decisions:
         guard: LoopGuard,
         delta: NoDelta,
         progress: Progress,
-        stats: Stats,
+        stats: Any,
         listed: int | None,
         *,
         forget_failed: bool,
@@ -106,8 +105,6 @@ class Decisions:
         """Take *fingerprint* back: the next request with it is new."""
         self._forgotten += 1
         self._store.forget(fingerprint)
-
-    # -- links -------------------------------------------------------------------------------------------------------
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was seen. Remembers nothing, and never raises."""

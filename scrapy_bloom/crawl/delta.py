@@ -11,7 +11,7 @@ A kill in between costs fetches, never an item. Where no commit has the items, a
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scrapy_bloom.crawl.delta_files import DeltaFiles
-    from scrapy_bloom.crawl.stats import Stats
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
 
@@ -72,7 +71,7 @@ class Delta(NoDelta):
 
     is_on = True
 
-    def __init__(self, files: DeltaFiles, store: Store, stats: Stats, *, waits_for_end: bool) -> None:
+    def __init__(self, files: DeltaFiles, store: Store, stats: Any, *, waits_for_end: bool) -> None:
         self._files, self._store, self._stats, self._waits_for_end = files, store, stats, waits_for_end
         self._done: list[bytes] = []  # keys of pages that are committed next
         self._writing: list[bytes] = []  # and those of the commit under way

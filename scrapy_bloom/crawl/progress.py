@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.delta import NoDelta
     from scrapy_bloom.crawl.guard import LoopGuard
-    from scrapy_bloom.crawl.stats import Stats
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.job.records import Batch
 
@@ -51,11 +50,11 @@ class Progress:
 
     """
 
-    def __init__(self, stats: Stats, store: Store, guard: LoopGuard, delta: NoDelta, *, debug: bool) -> None:
+    def __init__(self, stats: Any, store: Store, guard: LoopGuard, delta: NoDelta, *, debug: bool) -> None:
         self._stats, self._store, self._guard, self._delta = stats, store, guard, delta
         self._debug = debug
         self.estimate = Estimate()
-        self._noted = b""  # of the estimate: what the job has, or what others were told
+        self._told = b""  # what others know of the estimate
         self._logged: set[str] = set()
         self._known_before = 0
         self._at_line = (0, 0, 0)
@@ -116,8 +115,8 @@ class Progress:
         if isinstance(self._store, MemoryStore) or not self.estimate.requests:
             return  # nobody shares what is there
         self._noted_at = time.monotonic()
-        if (known := self.estimate.dump()) != self._noted:
-            self._noted = known
+        if (known := self.estimate.dump()) != self._told:
+            self._told = known
             self._store.note_estimate(known)
 
     def _counts(self) -> tuple[int, int, int]:
@@ -142,9 +141,8 @@ class Progress:
         store = self._store
         if not isinstance(store, JobStore):
             return
-        dumped = self.estimate.dump()
-        if self.estimate.requests and dumped != self._noted:
-            self._noted = batch.notes["state", "estimate"] = dumped
+        if self.estimate.requests:
+            batch.note("state", {"estimate": self.estimate.dump()})
         is_new = time.monotonic() >= self._noted_at + FIGURES_SECONDS
         if self._last is None:
             self._before = self._last = store.database.last_figures()

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import RedisError
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.life import Life
+from scrapy_bloom.fleet.life import Life, Outbox
 from scrapy_bloom.fleet.messages import START, Done, Ticket
-from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
 from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState

@@ -112,8 +112,6 @@ class FleetStore(Store):
     def _queue(self) -> Queue:
         return self._client.queue
 
-    # -- the store -----------------------------------------------------------------------------------------------------
-
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint*, and return True if this process did not know it."""
         return self.chain.add(fingerprint)

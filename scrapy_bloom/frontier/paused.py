@@ -13,10 +13,6 @@ _NOTE = "paused"
 class Paused(dict[str, float]):
     """Paused slots, and until when, in seconds since 1970. A job keeps them."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._noted: dict[str, float] = {}
-
     def end(self) -> list[str]:
         """Remove the slots whose pause is over, and return them."""
         now = time.time()
@@ -30,11 +26,7 @@ class Paused(dict[str, float]):
         """Take in what the last commit noted."""
         if _NOTE in notes:
             self.update(json.loads(notes[_NOTE]))
-            self._noted = dict(self)
 
-    def changed(self) -> dict[str, bytes]:
-        """Return the note of a commit, if it has changed since the last."""
-        if self == self._noted:
-            return {}
-        self._noted = dict(self)
-        return {_NOTE: json.dumps(self).encode()}
+    def note(self) -> dict[str, bytes]:
+        """Return the note of a commit."""
+        return {_NOTE: json.dumps(self).encode() if self else b""}

@@ -112,9 +112,6 @@ def unpacked(request: bytes) -> bytes:
     return zlib.decompressobj(wbits=-15, zdict=_USUAL).decompress(request)
 
 
-# -- a commit ----------------------------------------------------------------------------------------------------------
-
-
 def write_rows(writer: sqlite3.Connection, pages: Sequence[PageRow], items: Sequence[ItemRow]) -> None:
     """Write rows within a transaction. A page keeps the request of the cycle in which it was filtered."""
     writer.executemany(

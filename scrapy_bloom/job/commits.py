@@ -146,8 +146,6 @@ class Commits:
                 error,
             )
 
-    # -- fingerprints --------------------------------------------------------------------------------------------------
-
     def add(self, fingerprint: bytes) -> bool:
         """Remember *fingerprint* with the next commit. Return True if it was new."""
         waiting = self.batch.fingerprints
@@ -210,8 +208,6 @@ class Commits:
             self._chain.forget(fingerprint)
             self._taken_back.discard(fingerprint)
             self.batch.note("forgotten", {fingerprint.hex(): b""})
-
-    # -- the end -------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Commit what is left, and wait until it is written."""

@@ -82,8 +82,6 @@ class FeedJournal(Journal):
         """Write to the feeds from now on: they are open."""
         self._is_open = True
 
-    # -- items -------------------------------------------------------------------------------------------------------
-
     def hold(self, feed: str, data: bytes) -> None:
         """Keep an item of the page that is being acknowledged, as a pickle."""
         self._held.append((feed, data))
@@ -92,8 +90,6 @@ class FeedJournal(Journal):
         """Return what was held since the last call."""
         held, self._held = self._held, []
         return held
-
-    # -- calls -------------------------------------------------------------------------------------------------------
 
     @property
     def in_doubt(self) -> list[str]:
@@ -119,8 +115,6 @@ class FeedJournal(Journal):
     def drop(self, call: str) -> None:
         """Note that the server does not know of *call*: its pages are fetched again."""
         self.end(call, self._calls.get(call, ()))
-
-    # -- commits -----------------------------------------------------------------------------------------------------
 
     def commit(self, *, is_last: bool = False) -> None:
         """Begin a commit if one is due, and end the last one if it is written. Raises UnusableError."""

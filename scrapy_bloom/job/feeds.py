@@ -64,9 +64,6 @@ class NotedFeeds:
         return sorted(notes, key=lambda note: (note.cycle, note.batch))
 
 
-# -- which file a note is of -------------------------------------------------------------------------------------------
-
-
 def place_of(path: str, jobdir: Path) -> str:
     """Return *path* relative to *jobdir*: valid also when both are moved. "" if they are on different drives.
 
@@ -90,9 +87,6 @@ def path_now(feed: FeedLength, jobdir: Path) -> Path:
     path, moved = Path(feed.path), Path(os.path.normpath(jobdir / feed.place))
     is_moved = moved.is_file() or (moved.parent.is_dir() and not path.is_file())
     return moved if feed.place and moved != Path(os.path.abspath(path)) and is_moved else path  # noqa: PTH100 - no links
-
-
-# -- after a kill ------------------------------------------------------------------------------------------------------
 
 
 def _repair(path: Path, feed: FeedLength, log: AppendLog) -> None:

@@ -190,3 +190,11 @@ class Batch:
     def note(self, topic: str, bodies: Mapping[str, bytes]) -> None:
         """Write *bodies* on *topic*, by key."""
         self.notes.update({(topic, key): body for key, body in bodies.items()})
+
+    def leave_out(self, topic: str, known: dict[str, bytes]) -> None:
+        """Leave out notes on *topic* that are as those *known*; the others are known from now on."""
+        for key in [key for of, key in self.notes if of == topic]:
+            body = self.notes[topic, key]
+            if known.get(key, b"") == body:
+                del self.notes[topic, key]
+            known[key] = body

@@ -145,6 +145,7 @@ class JobStore(MemoryStore):
         self._open_pages = OpenPages(self.frontier, self._take, self._commits)
         self.add = self.chain.add if writes_at_once else self._commits.add
         self._last_id = self.before.last_id
+        self._notes = self.database.notes("state")  # as the last commit has them
 
     @property
     def directory(self) -> Path:
@@ -193,8 +194,6 @@ class JobStore(MemoryStore):
 
     def _read(self, lane: Lane, most: int) -> list[tuple[int, bytes]]:
         return self.database.rows(lane.id, *lane.unread(), newest_first=lane.is_lifo, most=most)
-
-    # -- a request's way ---------------------------------------------------------------------------------------------
 
     def seen(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each of *fingerprints* whether it was added before. Remembers nothing."""
@@ -270,8 +269,6 @@ class JobStore(MemoryStore):
         super().check()
         self._open_pages.check(self.in_flight)
 
-    # -- commits -----------------------------------------------------------------------------------------------------
-
     def commit(self) -> None:
         """Begin a commit if one is due, and end the last one if its transaction is written. Never waits."""
         self._commits.run()
@@ -284,7 +281,8 @@ class JobStore(MemoryStore):
             batch.note("kind", self.frontier.share.changed())
         if self.pages is not None:
             batch.note("pages", {host: b"%d" % pages for host, pages in self.pages.changed().items()})
-        batch.note("state", self.paused.changed())
+        batch.note("state", self.paused.note())
+        batch.leave_out("state", self._notes)
         return replace(self.state, last_id=self._last_id, in_flight=len(self.in_flight))
 
     def _written(self, batch: records.Batch) -> None:

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.fleet.life import Outbox
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Politeness, QueueLane, Ticket
-from scrapy_bloom.fleet.outbox import Outbox
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.frontier.journal import Journal

@@ -1,31 +1,70 @@
-"""Notes the start URLs that a job has taken in, so that a resumed run does not ask for them again.
-
-This works for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. All other start requests are made
-again in each run.
-"""
+"""What a job notes with each commit beside requests: ``spider.state``, and the start URLs that it has taken in."""
 
 from __future__ import annotations
 
 import json
+import logging
+import pickle
 from bisect import bisect
 from collections import deque
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
+
+from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scrapy.crawler import Crawler
+
     from scrapy_bloom.job.store import JobStore
 
-NOTE = "start_urls"
+logger = logging.getLogger(__name__)
+
+_STATE, _START_URLS = "spider.state", "start_urls"
+"""Keys of the notes."""
 LOOK_AHEAD = 1_000
 """Start URLs behind the last one among which the next is looked for: so many in a row a middleware may leave out."""
 
 
+class SpiderState:
+    """The state of *crawler*'s spider, as the job in *store* has it. Scrapy alone writes it at a clean stop only."""
+
+    def __init__(self, crawler: Crawler, store: JobStore) -> None:
+        self._spider: Any = crawler.spider
+        self._noted, self._was_clean = store.database.notes("state").get(_STATE), store.before.clean
+        self._is_unwritable = False
+        if getattr(self._spider, "state", None):
+            logger.warning("spider.state is replaced by the state that the job keeps: give -a state another name")
+        crawler.signals.connect(self._restore, signal=signals.spider_opened)
+
+    def _restore(self) -> None:
+        """Give the spider the state of the last commit, unless Scrapy has read one that it wrote at a clean stop."""
+        if self._noted is not None and not (self._was_clean and hasattr(self._spider, "state")):
+            self._spider.state = pickle.loads(self._noted)  # noqa: S301 - as Scrapy does both
+        elif not hasattr(self._spider, "state"):  # a crawl that was refused has left an empty file
+            self._spider.state = {}
+
+    def note(self) -> dict[str, bytes]:
+        """Return what a commit notes of the state."""
+        state = getattr(self._spider, "state", None)
+        if state is None or self._is_unwritable:
+            return {}
+        try:
+            return {_STATE: pickle.dumps(state, PICKLE_PROTOCOL)}
+        except Exception as error:  # whatever the spider keeps there; Scrapy will fail on it, too
+            logger.warning("spider.state cannot be written (%r): a kill loses it", error)
+            self._is_unwritable = True
+            return {}
+
+
 class StartUrls:
-    """The start URLs of one run. They have places in their list, counted from 0.
+    """The start URLs of one run, so that a resumed run does not ask again for those that the job has taken in.
+
+    This works for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. All other start requests are
+    made again in each run. URLs have places in their list, counted from 0.
 
     Args:
         spider: Its list is read when the first start request comes.
@@ -35,14 +74,13 @@ class StartUrls:
 
     def __init__(self, spider: Spider | None, store: JobStore | None) -> None:
         is_resumed = store is not None and store.is_resumed
-        noted = store.database.notes("state").get(NOTE) if store is not None and is_resumed else None
+        noted = store.database.notes("state").get(_START_URLS) if store is not None and is_resumed else None
         self._spider, self._noted = spider, noted
         self._urls: Sequence[str] | None = None
         self._digest = ""
         self._next = 0  # the first place that no start request of this run has had
         self._ahead: deque[str] = deque()  # URLs from there on, as a Request has them
         self._taken_in: list[list[int]] = []  # ranges of places: first, and the one behind the last
-        self._written = noted
 
     def place_of(self, request: Request) -> int | None:
         """Return the place of *request*, an unfiltered request of ``start()``; None if it is not of the list.
@@ -78,15 +116,9 @@ class StartUrls:
         else:
             ranges.insert(at, [place, place + 1])
 
-    def changed(self) -> dict[str, bytes]:
-        """Return the note that a commit is to hold, if it has changed since the last."""
-        if self._urls is None:
-            return {}
-        note = json.dumps([self._taken_in, self._digest]).encode()
-        if note == self._written:
-            return {}
-        self._written = note
-        return {NOTE: note}
+    def note(self) -> dict[str, bytes]:
+        """Return what a commit notes of the places."""
+        return {} if self._urls is None else {_START_URLS: json.dumps([self._taken_in, self._digest]).encode()}
 
     def _read(self) -> None:
         self._urls = _list_of(self._spider)
