@@ -141,8 +141,9 @@ class Progress:
         store = self._store
         if not isinstance(store, JobStore):
             return
+        dumped = self.estimate.dump()
         if self.estimate.requests:
-            batch.note("state", {"estimate": self.estimate.dump()})
+            batch.note("state", {"estimate": dumped})
         is_new = time.monotonic() >= self._noted_at + FIGURES_SECONDS
         if self._last is None:
             self._before = self._last = store.database.last_figures()
