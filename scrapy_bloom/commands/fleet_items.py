@@ -68,10 +68,8 @@ class FleetItems:
     def collect(self) -> bool:
         """Move what the server has into the file, in part if it is much; return whether there was anything.
 
-        Raises:
-            RedisError: The server is away. OSError, too, may mean that.
-            UnusableError: The file cannot be written.
-
+        Raises RedisError if the server is away. OSError, too, may mean that. Raises UnusableError if the file cannot be
+        written.
         """
         queue, client = self._queue, self._queue.server.client
         read, fresh = {}, list[bytes]()

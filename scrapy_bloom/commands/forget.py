@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.targets import fingerprints_in, queue_of, settings_of
 from scrapy_bloom.commands.terminal import OK, show
-from scrapy_bloom.crawl.delta_files import forget_pages, home_of
+from scrapy_bloom.crawl.delta import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.job.inspect import inspect_job

@@ -36,8 +36,7 @@ from scrapy_bloom.components.takeover import block_scrapys_scheduler, finish_exp
 from scrapy_bloom.crawl.changes import NoChanges
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.crawl.decisions import Decisions
-from scrapy_bloom.crawl.delta import Delta, NoDelta
-from scrapy_bloom.crawl.delta_files import DeltaFiles
+from scrapy_bloom.crawl.delta import Delta, DeltaFiles, NoDelta
 from scrapy_bloom.crawl.guard import LoopGuard
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
@@ -93,10 +92,8 @@ class Options:
     def of(cls, crawler: Crawler) -> Options:
         """Read the settings of *crawler*, once.
 
-        Raises:
-            SettingsError: Names every wrong ``BLOOM_*`` setting.
-            UnusableError: ``JOBDIR`` cannot be used.
-
+        Raises SettingsError, which names every wrong ``BLOOM_*`` setting. Raises UnusableError if ``JOBDIR`` cannot be
+        used.
         """
         if _OPTIONS in vars(crawler):
             options: Options = vars(crawler)[_OPTIONS]
@@ -148,11 +145,8 @@ def open_crawl(options: Options, join: Join | None, scheduler: str = "") -> Spid
     """Return the crawl of a crawler, opened if it was not.
 
     *join* makes its store on a server; None: it is in memory or in a job. *scheduler* is the name of our scheduler,
-    which keeps its requests; "" for another.
-
-    Raises:
-        BloomError: It cannot be used, or another spider, process or program owns it. Nothing has been changed.
-
+    which keeps its requests; "" for another. Raises BloomError if it cannot be used, or another spider, process or
+    program owns it. Nothing has been changed then.
     """
     if (crawl := crawl_of(options.crawler)) is not None:
         return crawl

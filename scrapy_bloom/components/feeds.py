@@ -314,9 +314,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
     def notes(self) -> list[FeedLength]:
         """Begin a commit: return the notes of the files, with the bytes that :meth:`committed` appends.
 
-        Raises:
-            OSError: The disk is full, say. Nothing is lost: the next call tries again.
-
+        Raises OSError if the disk is full, say. Nothing is lost: the next call tries again.
         """
         self.flush()
         for file in self._files.values():  # all of them, before the first note: one that fails stops the commit

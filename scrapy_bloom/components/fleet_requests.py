@@ -135,11 +135,7 @@ class FleetRequests(Requests):
 
         A fingerprint of None: that request is not filtered. A spider of scrapy-redis makes the requests itself.
         Otherwise *data* is a URL, or JSON with ``url`` and other arguments of ``Request``; further fields are form
-        data, as for scrapy-redis.
-
-        Raises:
-            ValueError: It is neither.
-
+        data, as for scrapy-redis. Raises ValueError if it is neither.
         """
         try:
             if (make := getattr(self._spider, "make_request_from_data", None)) is not None:

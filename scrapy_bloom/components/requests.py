@@ -26,9 +26,7 @@ logger = logging.getLogger(__name__)
 def scrapys_order(settings: BaseSettings, *, in_job: bool) -> Order:
     """Return the order that *settings* name. Of the queue classes only the order counts.
 
-    Raises:
-        SettingsError: ``SCHEDULER_PRIORITY_QUEUE`` is neither of Scrapy's two.
-
+    Raises SettingsError if ``SCHEDULER_PRIORITY_QUEUE`` is neither of Scrapy's two.
     """
     name = settings["SCHEDULER_PRIORITY_QUEUE"]
     queue = load_object(name)

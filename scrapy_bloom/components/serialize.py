@@ -36,9 +36,7 @@ _checked: WeakKeyDictionary[type, str] = WeakKeyDictionary()  # the problem of e
 def dumps(request: Request, spider: Spider | None, mark: Mark | None = None) -> bytes:
     """Return *request*, whose callbacks are methods of *spider*, and the loop guard's *mark* of it as bytes.
 
-    Raises:
-        ValueError: It cannot be serialized, or would come back as another request.
-
+    Raises ValueError if it cannot be serialized, or would come back as another request.
     """
     try:
         attributes = without_defaults(attributes_of(request, spider))
@@ -77,9 +75,7 @@ def loads(body: bytes, spider: Spider | None) -> tuple[Request, Mark | None]:
 def attributes_of(request: Request, spider: Spider | None) -> dict[str, Any]:
     """Return ``request.to_dict()``, whose callbacks are methods of *spider*.
 
-    Raises:
-        ValueError: A callback is not a method of *spider* itself, or the request would come back as another one.
-
+    Raises ValueError if a callback is not a method of *spider* itself, or the request would come back as another one.
     """
     for callback in (request.callback, request.errback):
         # Scrapy compares functions only: a method of another object of the same class would become the spider's.

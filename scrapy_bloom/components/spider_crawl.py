@@ -12,8 +12,9 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
+from scrapy_bloom.components.hooks import engine_of
 from scrapy_bloom.components.requests import asked_for
-from scrapy_bloom.components.startup import has_spider, repeat
+from scrapy_bloom.components.startup import repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.frontier.page import FailedRow, Outcome
 
@@ -148,10 +149,10 @@ class SpiderCrawl:
             return
         if page.result.outcome is Outcome.FAILED:
             host = urlparse_cached(request).hostname or ""
-            page.note_failure(FailedRow(request.url, host, page.result.reason, time.time(), page.body))
+            page.failed = FailedRow(request.url, host, page.result.reason, time.time(), page.body)
             self.pages.take_back(request, page)
         elif self.core.delta.is_on and page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
-            page.note_key(self._key(request))
+            page.key = self._key(request)
         self.core.done(page, request.meta.get("depth"))
 
     def forget(self, request: Request) -> None:
@@ -206,7 +207,9 @@ class SpiderCrawl:
         self._timer.cancel()
         _open_crawls.discard(self)
         self.core.close(reason)
-        if not has_spider(self.crawler):  # a filter or a scheduler that is used without a crawl
+        if (
+            getattr(engine_of(self.crawler), "spider", None) is None
+        ):  # a filter or a scheduler that is used without a crawl
             self.end()
 
     def end(self) -> None:

@@ -46,9 +46,7 @@ def log_start_errors(logger: logging.Logger) -> Iterator[None]:
 def job_directory(settings: BaseSettings) -> Path | None:
     """Create the directory that ``JOBDIR`` names and return it; None without ``JOBDIR``.
 
-    Raises:
-        UnusableError: It is not a directory, or cannot be created or written to.
-
+    Raises UnusableError if it is not a directory, or cannot be created or written to.
     """
     name = settings["JOBDIR"]
     if not name:
@@ -62,11 +60,6 @@ def job_directory(settings: BaseSettings) -> Path | None:
         problem = f"cannot be a directory: {error.strerror}"
     advice = "Set JOBDIR to a directory that this user may create or write to, one for each spider."
     raise UnusableError(f"JOBDIR={name}", problem, advice=advice)
-
-
-def has_spider(crawler: Crawler) -> bool:
-    """Return whether the engine of *crawler* has a spider, and will report when that is closed."""
-    return getattr(engine_of(crawler), "spider", None) is not None
 
 
 def keep_spider_state(crawler: Crawler) -> None:

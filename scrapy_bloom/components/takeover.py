@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUEUE, SEEN = "requests.queue", "requests.seen"
+_EXPORT = f"{QUEUE}.export"
 _STATE = "active.json"
 _QUEUE_MARK, _SEEN_MARK, _EXPORT_MARK = "queue imported", "seen importing", "queue exported"
 """Keys of the notes on the state that a takeover or an export leaves until its files are renamed."""
@@ -57,12 +58,9 @@ To take the requests back to Scrapy's own queue: scrapy bloom export JOBDIR
 def import_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
     """Take the requests of Scrapy's own disk queue over into *database*, in order; return how many there were.
 
-    The queue is kept as ``requests.queue.imported``. All requests are taken over in one transaction, or none.
-
-    Raises:
-        UnusableError: The queue was not stopped cleanly, so that it lacks requests that the filter knows; or it cannot
-            be read.
-
+    The queue is kept as ``requests.queue.imported``. All requests are taken over in one transaction, or none. Raises
+    UnusableError if the queue was not stopped cleanly, so that it lacks requests that the filter knows; or it cannot be
+    read.
     """
     queue = jobdir / QUEUE
     state, paths = queue / _STATE, [queue, *queue.rglob("*")]
@@ -199,13 +197,10 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
     """Give the requests in *database* to Scrapy's own scheduler, in ``requests.queue``; return how many there were.
 
     ``requests.seen`` gets their fingerprints, for Scrapy's own filter; all other pages would be fetched again by that.
-
-    Raises:
-        UnusableError: Requests cannot be read or written, or there is a queue of Scrapy's already. Nothing has been
-            changed.
-
+    Raises UnusableError if requests cannot be read or written, or there is a queue of Scrapy's already. Nothing has
+    been changed then.
     """
-    work, queue = _export_directory(jobdir), jobdir / QUEUE
+    work, queue = jobdir / _EXPORT, jobdir / QUEUE
     exported = finish_export(jobdir, database) or 0
     if not database.state.pending and (queue / _STATE).is_file():  # the command is repeated
         return exported
@@ -244,7 +239,7 @@ def export_queue(jobdir: Path, database: Database, crawler: Crawler) -> int:
 
 def finish_export(jobdir: Path, database: Database) -> int | None:
     """Rename the files of an export whose requests have left *database*; return how many, None if there is none."""
-    mark, work, queue = database.notes("state").get(_EXPORT_MARK), _export_directory(jobdir), jobdir / QUEUE
+    mark, work, queue = database.notes("state").get(_EXPORT_MARK), jobdir / _EXPORT, jobdir / QUEUE
     if mark is None:
         return None
     if (work / SEEN).exists() and not (jobdir / SEEN).exists():
@@ -255,10 +250,6 @@ def finish_export(jobdir: Path, database: Database) -> int | None:
     shutil.rmtree(work, ignore_errors=True)
     database.set_mark(_EXPORT_MARK, b"")
     return int(mark)
-
-
-def _export_directory(jobdir: Path) -> Path:
-    return jobdir / f"{QUEUE}.export"
 
 
 def _scrapys_scheduler(crawler: Crawler, directory: Path, priority_queue: type[Any]) -> Scheduler:

@@ -65,11 +65,8 @@ def connect(
 ) -> tuple[LeaseClient, ExitStack]:
     """Join the fleet of *settings*, and lock the worker's directory, if it has one.
 
-    Returns the worker's client, and what ends the connection.
-
-    Raises:
-        BloomError: The server cannot be used, or its queue is not for this version or these settings.
-
+    Returns the worker's client, and what ends the connection. Raises BloomError if the server cannot be used, or its
+    queue is not for this version or these settings.
     """
     directory = options.directory
     with ExitStack() as on_error:

@@ -75,9 +75,7 @@ class Entries:
     def write(self, fields: Mapping[str, Any]) -> bytes:
         """Return the entry of a request with these *fields* of ``Request.to_dict()``.
 
-        Raises:
-            TypeError, ValueError, OverflowError: Only a pickle can hold them, and there is no secret.
-
+        Raises TypeError, ValueError or OverflowError if only a pickle can hold them, and there is no secret.
         """
         numbered = {_NUMBERS.get(name, name): value for name, value in fields.items()}
         if self._key is None:

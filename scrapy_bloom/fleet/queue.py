@@ -155,10 +155,8 @@ class Queue:
     def begin(self) -> None:
         """Begin what is not there yet.
 
-        Raises:
-            UnusableError: The server fails, or what is there is of another format, or of requests that count as the
-                same by other rules.
-
+        Raises UnusableError if the server fails, or what is there is of another format, or of requests that count as
+        the same by other rules.
         """
         client = self.server.client
         try:
@@ -244,11 +242,8 @@ class Queue:
 
         *newest* is the greatest id that this life has received from the shard. Requests with greater ids were in an
         answer that got lost, and come again. *number* is the number of the last answered call of :meth:`finish`.
-        *can_start*: the worker runs start() if nobody else does.
-
-        Raises:
-            LifeEndedError: The lease has run out, or the server does not know of *newest* or *number*.
-
+        *can_start*: the worker runs start() if nobody else does. Raises LifeEndedError if the lease has run out, or the
+        server does not know of *newest* or *number*.
         """
         limit = self._part(None if self.pages is None else self.pages.limits.get(OTHERS))
         usual = int(1000 * self.politeness.delays.get(OTHERS, 0)), limit, int(can_start and not shard)
@@ -267,11 +262,8 @@ class Queue:
     ) -> Finished:
         """Enqueue the links that are new, and acknowledge the pages. All or nothing, once per *number*.
 
-        The answer has the pauses after the one with the number *last_pause*.
-
-        Raises:
-            LifeEndedError: The server does not know of the call before *number*. Nothing was changed.
-
+        The answer has the pauses after the one with the number *last_pause*. Raises LifeEndedError if the server does
+        not know of the call before *number*. Nothing was changed then.
         """
         lanes: dict[QueueLane, int] = {}
         rows: dict[type[Message], list[Any]] = {kind: [] for kind in (Link, Done, Forget, Note, SlowDown)}

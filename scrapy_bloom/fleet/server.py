@@ -87,9 +87,7 @@ def key_of(key: str | None, spider: str) -> str:
 class Server:
     """A connection to the server at *url*, or the one that *options* of redis-py name. Use it in one thread at a time.
 
-    Raises:
-        UnusableError: The server cannot be reached, or refuses.
-
+    Raises UnusableError if the server cannot be reached, or refuses.
     """
 
     def __init__(self, url: str | None = None, **options: Any) -> None:

@@ -32,11 +32,8 @@ class SharedFilter(MemoryStore):
     While the server is away or full, each request passes once. When the server is back, such a request may pass once
     more, because nobody knows whether the server had it before. So an outage never makes a new request count as seen.
 
-    *address* holds the arguments of :class:`Server`. *spider* is its name, and *stats* are Scrapy's.
-
-    Raises:
-        UnusableError: On construction; the server cannot be reached, or its filter is of another format or key space.
-
+    *address* holds the arguments of :class:`Server`. *spider* is its name, and *stats* are Scrapy's. Raises
+    UnusableError on construction if the server cannot be reached, or its filter is of another format or key space.
     """
 
     def __init__(

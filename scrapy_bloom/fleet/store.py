@@ -57,11 +57,8 @@ class FleetStore(Store):
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
     enqueues it if it is new. Only opening and closing wait for the server. *stats* are Scrapy's. *own_delays* returns
-    the delays that this worker has found anew by itself, in seconds by slot.
-
-    Raises:
-        BloomError: The server cannot be used, or its queue is not for this version or these settings.
-
+    the delays that this worker has found anew by itself, in seconds by slot. Raises BloomError if the server cannot be
+    used, or its queue is not for this version or these settings.
     """
 
     commits: int = 0

@@ -81,10 +81,7 @@ def take_over(
     """Begin *queue* with what scrapy-redis *left* there; its keys have other names afterwards. Return what was found.
 
     *rewritten* returns lane and entry of a request, given its fields. It may raise any exception; the request is left.
-
-    Raises:
-        UnusableError: There is nothing, or the crawl does not make the fingerprints that the filter knows.
-
+    Raises UnusableError if there is nothing, or the crawl does not make the fingerprints that the filter knows.
     """
     client: Any = queue.server.client
     names = left.left_on(queue.server)

@@ -182,14 +182,6 @@ class Page(Transaction):
         """Note that the page's *request* is with the engine; *url* and *mark* as in the attributes."""
         self.request, self.url, self.mark = request, url, mark
 
-    def note_failure(self, failed: FailedRow) -> None:
-        """Note that the request has failed for good, and what a job lists of it."""
-        self.failed = failed
-
-    def note_key(self, key: bytes | None) -> None:
-        """Note what delta crawls know the page by."""
-        self.key = key
-
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""
         self.failed_items = bool(self.failed_items) or failed

@@ -44,12 +44,9 @@ Item = tuple[str, bytes]
 class FeedJournal(Journal):
     """The journal in *directory*, ``JOBDIR/requests.bloom``. *feeds* are those of the crawl.
 
-    The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread
-    calls all else, and :meth:`end` and :meth:`drop` before the other thread starts.
-
-    Raises:
-        BloomError: The journal cannot be read, or a feed that lacks items cannot be written.
-
+    The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread calls
+    all else, and :meth:`end` and :meth:`drop` before the other thread starts. Raises BloomError if the journal cannot
+    be read, or a feed that lacks items cannot be written.
     """
 
     def __init__(self, directory: Path, feeds: Feeds) -> None:

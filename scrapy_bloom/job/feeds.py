@@ -37,9 +37,7 @@ class NotedFeeds:
     def repair(self) -> list[FeedLength]:
         """Complete the files of a run that was killed, and return the notes of all, without bytes.
 
-        Raises:
-            UnusableError: A file lacks items of the last commit, and cannot be written.
-
+        Raises UnusableError if a file lacks items of the last commit, and cannot be written.
         """
         self.cycle = self._database.state.next_run().cycle
         for feed in self._database.feeds():

@@ -51,10 +51,8 @@ class JobInfo:
 def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
     """Return what *jobdir* holds.
 
-    Raises:
-        UnusableError: There is no job of ours, or one of another format.
-        DamagedError: The database cannot be read.
-
+    Raises UnusableError if there is no job of ours, or one of another format. Raises DamagedError if the database
+    cannot be read.
     """
     directory, path = files_of(jobdir)
     aliases = Aliases(lambda _: True)

@@ -31,9 +31,7 @@ def stopped_job(
 ) -> closing[JobFiles]:
     """Open the job in *jobdir*, or begin one under *settings* (None: the defaults), as a context manager.
 
-    Raises:
-        BloomError: A crawl runs there, the job belongs to another spider than *spider*, or it is damaged.
-
+    Raises BloomError if a crawl runs there, the job belongs to another spider than *spider*, or it is damaged.
     """
     return closing(open_files(Path(jobdir, DIRECTORY), settings or BloomSettings(), spider, None))
 
@@ -41,11 +39,8 @@ def stopped_job(
 def begin_cycle(jobdir: Path, spider: str) -> None:
     """Empty the filter of a job of *spider* that has ended, so that the next run looks at each page again.
 
-    Figures of kinds and hosts, and failed requests, belong to the last cycle alone, and are deleted, too.
-
-    Raises:
-        BloomError: The job is in use, or damaged.
-
+    Figures of kinds and hosts, and failed requests, belong to the last cycle alone, and are deleted, too. Raises
+    BloomError if the job is in use, or damaged.
     """
     directory = jobdir / DIRECTORY
     if not (directory / NAME).exists():

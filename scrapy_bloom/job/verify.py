@@ -52,10 +52,7 @@ class Problems:
 def problems_of(jobdir: str | os.PathLike[str]) -> Problems:
     """Return what is wrong with the job in *jobdir*. Changes nothing.
 
-    Raises:
-        UnusableError: There is no job of ours.
-        InUseError: A crawl runs in it.
-
+    Raises UnusableError if there is no job of ours. Raises InUseError if a crawl runs in it.
     """
     directory, path = files_of(jobdir)
     with lock_directory(directory):
@@ -125,11 +122,8 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
 
     The new database belongs to the filter as it is: pages that the filter knows and the database lacks are given up.
     Return how many requests were saved, and how many of those noted were lost. A kill leaves the job as it was, or a
-    complete new database that :func:`finish_repair` puts into its place.
-
-    Raises:
-        BloomError: The job is in use, of another format, or its filter is damaged, too; or nothing at all can be read.
-
+    complete new database that :func:`finish_repair` puts into its place. Raises BloomError if the job is in use, of
+    another format, or its filter is damaged, too; or nothing at all can be read.
     """
     directory, path = files_of(jobdir)
     new_path = directory / f"{NAME}.new"
@@ -162,9 +156,7 @@ def fix_job(jobdir: str | os.PathLike[str]) -> tuple[int, int]:
 def finish_interrupted(jobdir: str | os.PathLike[str]) -> bool:
     """Finish a repair of the job in *jobdir* that was interrupted after its new database was complete, if there is one.
 
-    Raises:
-        InUseError: A crawl runs there.
-
+    Raises InUseError if a crawl runs there.
     """
     path = Path(jobdir, DIRECTORY, NAME)
     if not repaired(path).exists():

@@ -19,7 +19,7 @@ from scrapy_bloom import fingerprint, open_filter
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
-from scrapy_bloom.crawl.delta_files import DeltaFiles
+from scrapy_bloom.crawl.delta import DeltaFiles
 from scrapy_bloom.errors import SettingsError, UnusableError
 from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
