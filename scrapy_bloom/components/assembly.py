@@ -45,11 +45,11 @@ from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
-from scrapy_bloom.job.consistency import show_pending
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.stopped import begin_cycle
 from scrapy_bloom.job.store import JobFiles, JobStore, open_files
+from scrapy_bloom.job.verify import show_pending
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

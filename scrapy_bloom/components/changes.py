@@ -129,15 +129,7 @@ def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
 
 
 class SpiderChanges(NoChanges):
-    """Translates between Scrapy and the changes of a crawl.
-
-    Args:
-        crawler: The crawl's.
-        store: Its job.
-        options: The setting.
-        fingerprints: How its fingerprints are made.
-
-    """
+    """Translates between Scrapy and the changes of the crawl of *crawler*, whose job is *store*."""
 
     is_on = True
 

@@ -36,10 +36,8 @@ LINES = ("jsonlines", "jsonl", "jl", "csv")
 class Feed:
     """A feed that gets the items of pages when these are done.
 
-    Args:
-        plain: Scrapy's record of the feed, for the case that Scrapy has to write it.
-        slot: Such a record of the file that is being written, with our storage if the feed is part of the commit.
-
+    *plain* is Scrapy's record of the feed, for the case that Scrapy has to write it. *slot* is such a record of the
+    file that is being written, with our storage if the feed is part of the commit.
     """
 
     def __init__(self, plain: FeedSlot, slot: FeedSlot) -> None:

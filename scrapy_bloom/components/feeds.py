@@ -35,8 +35,6 @@ from scrapy_bloom.job.feeds import path_now, place_of
 from scrapy_bloom.job.records import FeedLength, Feeds, FeedState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.extensions.feedexport import FeedSlot
@@ -131,8 +129,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def _open_in_job(self, plain: FeedSlot, noted: NotedFeeds) -> Feed:
         """Return the feed of *plain* as part of the commit, which goes on with what an unfinished job has begun."""
-        template, is_batched = plain.uri_template, _is_batched(plain)
-        notes = noted.of_feed(template, path_of(plain), is_batched=is_batched)
+        template, most = plain.uri_template, plain.feed_options["batch_item_count"]
+        notes = noted.of_feed(template, path_of(plain), is_batched=bool(most))
         last, others = (notes[-1], notes[:-1]) if notes else (None, [])
         self._outdated += others
         for note in noted.notes:  # of runs that were killed, whose files are named by their time
@@ -140,12 +138,11 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
                 self._end_file(note, plain, noted)
         if last is None or last.cycle != noted.cycle:
             return Feed(plain, self._with_file(plain, noted, is_ours=last is not None))
-        most = plain.feed_options["batch_item_count"]
-        if is_batched and last.items >= most:
+        if most and last.items >= most:
             plain.batch_id = last.batch
             plain = self._next_batch(plain, plain.feed_options)
             return Feed(plain, self._with_file(plain, noted, is_ours=others != [] and others[-1].cycle < noted.cycle))
-        if is_batched:
+        if most:
             path = str(path_now(last, noted.jobdir))
             plain = self._start_new_batch(last.batch, path, plain.feed_options, plain.spider, template)
         return self._resume(plain, noted, last)
@@ -290,7 +287,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def _next_batch(self, slot: FeedSlot, options: dict[str, Any]) -> FeedSlot:
         params = self._get_uri_params(slot.spider, options["uri_params"], slot)
-        uri = _with_params(slot.uri_template, params)
+        # A function of Scrapy's applies the parameters, if this version has it.
+        uri = getattr(feedexport, "apply_uri_params", operator.mod)(slot.uri_template, params)
         return self._start_new_batch(slot.batch_id + 1, uri, options, slot.spider, slot.uri_template)
 
     def _finish(self, feed: Feed) -> None:
@@ -351,13 +349,3 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         self.slots += [feed.slot for feed in self._feeds.values()]
         self.slots += [slot for slot, _ in self._full]
         await super().close_spider(spider)
-
-
-def _is_batched(slot: FeedSlot) -> bool:
-    return bool(slot.feed_options["batch_item_count"])
-
-
-def _with_params(template: str, params: dict[str, Any]) -> str:
-    """Return the URI of a feed, as this version of Scrapy makes it."""
-    apply: Callable[[str, dict[str, Any]], str] = getattr(feedexport, "apply_uri_params", operator.mod)
-    return apply(template, params)

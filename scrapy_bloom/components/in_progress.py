@@ -38,15 +38,9 @@ class NotModified(IgnoreRequest):
 class PagesInProgress:
     """The pages that the engine works on, which :mod:`scrapy_bloom.components.hooks` watches.
 
-    Args:
-        missing_hooks: Private Scrapy APIs that we rely on and this Scrapy does not have.
-        is_watched: Whether the hook reports when the engine is done with a request. Otherwise no page is ever done,
-            its items would wait, and we know of no page.
-        failing_statuses: ``RETRY_HTTP_CODES``.
-        decisions: Take requests back that have failed.
-        fingerprints: Those of the decisions.
-        changes: Knows which items are new or changed.
-
+    *missing_hooks* are private Scrapy APIs that we rely on and this Scrapy does not have. *is_watched*: the hook
+    reports when the engine is done with a request. Otherwise no page is ever done, its items would wait, and we know of
+    no page. *failing_statuses* are ``RETRY_HTTP_CODES``. *fingerprints* are those of the *decisions*.
     """
 
     def __init__(

@@ -64,12 +64,8 @@ class StartUrls:
     """The start URLs of one run, so that a resumed run does not ask again for those that the job has taken in.
 
     This works for spiders that use Scrapy's own ``Spider.start()`` over ``start_urls``. All other start requests are
-    made again in each run. URLs have places in their list, counted from 0.
-
-    Args:
-        spider: Its list is read when the first start request comes.
-        store: The job, whose last commit has noted the places that it has taken in; None: there is no job.
-
+    made again in each run. URLs have places in their list, counted from 0. The list of *spider* is read when the first
+    start request comes. *store* is None if there is no job.
     """
 
     def __init__(self, spider: Spider | None, store: JobStore | None) -> None:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.components.requests import Requests
     from scrapy_bloom.crawl.crawl import Crawl
     from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.job.store import JobStore
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +57,7 @@ def crawl_handling(request: Request | None) -> SpiderCrawl | None:
 
 
 class SpiderCrawl:
-    """The crawl of *crawler*, from now on.
-
-    Args:
-        crawler: Its signals are connected, and it is given the crawl.
-        core: The crawl in plain data.
-        pages: Its pages in progress.
-        requests: Translates its requests.
-        start_urls: The start URLs that its job has taken in.
-        jobdir: ``JOBDIR``.
-
-    """
+    """The crawl of *crawler*, from now on: it listens to its signals. *core* is the same crawl in plain data."""
 
     def __init__(
         self,
@@ -83,6 +71,7 @@ class SpiderCrawl:
         assert crawler.stats is not None  # noqa: S101 - checked when the first component was made
         self.crawler, self.core, self.pages, self.requests = crawler, core, pages, requests
         self.start_urls, self.jobdir = start_urls, jobdir
+        self.store, self.job = core.store, core.job
         self.stats = crawler.stats
         if core.keeps_requests:
             crawler.signals.connect(self._idle, signal=signals.spider_idle)
@@ -92,16 +81,6 @@ class SpiderCrawl:
         self._timer = repeat(core.tick, TICK_SECONDS)
         vars(crawler)[_ATTRIBUTE] = self
         _open_crawls.add(self)
-
-    @property
-    def store(self) -> Store:
-        """Where the crawl's memory is."""
-        return self.core.store
-
-    @property
-    def job(self) -> JobStore | None:
-        """The store, if it is a job's and our scheduler keeps its requests there."""
-        return self.core.job
 
     def push(self, request: Request, fingerprint: bytes | None, parent: Page | None) -> bool | None:
         """Queue *request*, to which *parent* led; return whether it survives the process. None: the crawl has failed.

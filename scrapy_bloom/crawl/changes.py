@@ -148,12 +148,7 @@ _WITH_ONE_KEY = (
 
 
 class Changes:
-    """The changes of one crawl, in cycle number *cycle* of the job in *database*.
-
-    Args:
-        count: Adds 1 to a stat of that name.
-
-    """
+    """The changes of one crawl, in cycle number *cycle* of the job in *database*. *count* adds 1 to a stat."""
 
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
         self._database, self._cycle, self._count = database, cycle, count

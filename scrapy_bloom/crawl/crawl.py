@@ -163,10 +163,7 @@ class Crawl(PageEffects):
         """Write what is left, and set the final stats. Closing twice is harmless.
 
         Feeds, extensions and the spider do something at the end, too. So :meth:`end` writes that the crawl has ended.
-
-        Args:
-            reason: Why the crawl ends, as its ``finish_reason``.
-
+        *reason* is its ``finish_reason``.
         """
         if self.is_closed:
             return

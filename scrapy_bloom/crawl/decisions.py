@@ -25,16 +25,8 @@ MOST_LISTED = 100_000
 class Decisions:
     """The decisions of one crawl, by what *store* and *delta* know and the limits of *guard*.
 
-    Args:
-        store: Remembers fingerprints.
-        guard: Has limits for URLs, and counts links.
-        delta: Knows pages of earlier runs.
-        progress: Counts what is dropped.
-        stats: Count what has failed.
-        listed: How many failed requests a job lists so far; None: there is no list.
-        forget_failed: ``BLOOM_FORGET_FAILED``.
-        answers_for_links: Whether links may be dropped: not if a filter of the user's has the last word on requests.
-
+    *listed* is how many failed requests a job lists so far; None: there is no list. *answers_for_links*: links may be
+    dropped. Not if a filter of the user's has the last word on requests.
     """
 
     def __init__(

@@ -194,14 +194,9 @@ class DeltaFiles:
 
 
 class Delta(NoDelta):
-    """What one crawl knows of the pages that gave an item.
+    """What one crawl knows of the pages that gave an item. *files* are what earlier runs left, and *store* is open.
 
-    Args:
-        files: What earlier runs left.
-        store: The crawl's, open.
-        stats: The crawl's.
-        waits_for_end: Whether items are safe only when the crawl has ended, because they are not part of the commits.
-
+    *waits_for_end*: items are safe only when the crawl has ended, because they are not part of the commits.
     """
 
     is_on = True

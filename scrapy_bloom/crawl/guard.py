@@ -28,15 +28,12 @@ FINGERPRINT_BYTES = 8
 class LoopGuard:
     """What one crawl knows of the kinds of its URLs.
 
-    Args:
-        options: The limits, and what is let through; a false value: the guard is off.
-        add: Remembers a piece of a page, and returns whether it is new. None: the guard only limits URLs, as in a
-            fleet.
-
+    *options* are the limits, and what is let through; a false value: the guard is off. *add* remembers a piece of a
+    page, and returns whether it is new. None: the guard only limits URLs, as in a fleet.
     """
 
     def __init__(self, options: LoopOptions | Literal[False], add: Callable[[bytes], bool] | None = None) -> None:
-        self.objection: Callable[[str], Objection | None] = objection_by(options) if options else _no_objection
+        self.objection: Callable[[str], Objection | None] = objection_by(options) if options else lambda _: None
         """Returns the limit that a URL exceeds; None if there is none."""
         self._is_allowed = allowed_by(options) if options else None
         self._novelty = None if add is None else Novelty(add)
@@ -124,7 +121,3 @@ class LoopGuard:
             ", ".join(f"{kind} ({waiting:,}{example and f', as {example}'})" for kind, waiting, example in kinds[:5]),
         )
         return left
-
-
-def _no_objection(_url: str) -> None:
-    return None

@@ -41,13 +41,8 @@ _STATUS = "downloader/response_status_count/"
 class Progress:
     """The stats and log lines of one crawl.
 
-    Args:
-        stats: Where the stats go.
-        store: The crawl's, open.
-        guard: Knows kinds of URLs.
-        delta: Another filter than the chain, which may cost pages, too.
-        debug: Whether to log every duplicate (``DUPEFILTER_DEBUG``).
-
+    *store* is open. *delta* is another filter than the chain, which may cost pages, too. *debug*: every duplicate is
+    logged.
     """
 
     def __init__(self, stats: Any, store: Store, guard: LoopGuard, delta: NoDelta, *, debug: bool) -> None:

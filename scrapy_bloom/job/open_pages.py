@@ -24,13 +24,9 @@ MOST_ENTRIES = 10_000
 
 
 class OpenPages:
-    """The pages of a job that are not committed, and the sink that commits them.
+    """The pages of a job that are not committed, and the sink that commits them with *commits*.
 
-    Args:
-        frontier: Holds the requests of the job.
-        take: Takes what a page has given; into the batch, if the page is committed with it.
-        commits: Writes the batch that pages become part of.
-
+    *take* takes what a page has given; into the batch, if the page is committed with it.
     """
 
     def __init__(self, frontier: Frontier, take: Callable[[Page, Batch | None], None], commits: Commits) -> None:

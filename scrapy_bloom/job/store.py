@@ -19,10 +19,10 @@ from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Page, Row
 from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
-from scrapy_bloom.job.consistency import check_consistency, replay_redo
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
 from scrapy_bloom.job.open_pages import OpenPages
+from scrapy_bloom.job.verify import check_consistency, replay_redo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -68,15 +68,9 @@ def open_files(
 ) -> JobFiles:
     """Open or begin the job in *directory*, ``JOBDIR/requests.bloom``.
 
-    Args:
-        directory: Created if missing.
-        settings: Capacity, error rate and maximum age of the filter.
-        spider: Name of the spider whose job it is; None if that makes no difference.
-        key_space: What makes its fingerprints; None if they are not ours.
-
-    Raises:
-        BloomError: The job is in use, damaged, another spider's, or its parts are of different moments.
-
+    *spider* is the name of the spider whose job it is; None if that makes no difference. *key_space* is what makes its
+    fingerprints; None if they are not ours. Raises BloomError if the job is in use, damaged, another spider's, or its
+    parts are of different moments.
     """
     with ExitStack() as on_error:
         filters = on_error.enter_context(ExitStack())
@@ -92,19 +86,12 @@ def open_files(
 class JobStore(MemoryStore):
     """Everything that a job directory remembers. Nothing is handed out before :meth:`begin`.
 
-    Args:
-        files: The job's, with all that other programs have left taken in.
-        order: The order in which requests are handed out.
-        spider: Name of the spider whose job it is from now on.
-        key_space: What makes its fingerprints; None if they are not ours.
-        share: Shares the crawl among kinds of URLs, within that order; None: nothing does.
-        pages: Limits the pages of hosts; None: nothing does.
-        writes_at_once: Whether fingerprints go into the filter as they come, because another scheduler keeps their
-            requests.
+    *files* are the job's, with all that other programs have left taken in. *spider* is the name of the spider whose job
+    it is from now on, and *key_space* is what makes its fingerprints; None if they are not ours. *share* and *pages*
+    are as for :class:`MemoryStore`. *writes_at_once*: fingerprints go into the filter as they come, because another
+    scheduler keeps their requests.
 
-    Raises:
-        DamagedError: From any method that reads or commits: the database is damaged.
-
+    Methods that read or commit raise DamagedError if the database is damaged.
     """
 
     commits: int = 0
