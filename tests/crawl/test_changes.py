@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import random
 import re
 import signal
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,36 +22,24 @@ import pytest
 import scrapy
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import DropItem
 from scrapy.link import Link
 from scrapy.spiders import CrawlSpider, Rule
-from scrapy.utils.test import get_crawler
+from typing_extensions import Self
 
 from scrapy_bloom.commands.command_line import main
-from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.crawl.changes import Changes
-from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
+from tests.support import crawls
+from tests.support.crawls import ADDON, Reply
 from tests.support.engine import BY_HOST, RAM, opened
-from tests.support.processes import PROCESSES
 
-PATIENCE = 180.0
-SETTINGS: dict[str, Any] = {
-    "ADDONS": {"scrapy_bloom.Addon": 300},
-    "BLOOM_CAPACITY": 1_000,
-    "BLOOM_CHANGES": {"key": ["sku"], "ignore": ["clock"], "field": "change"},
-    "CONCURRENT_REQUESTS": 4,
-    "LOG_FILE": "log",
-    "LOG_LEVEL": "INFO",
-    "RETRY_ENABLED": False,
-    "TELNETCONSOLE_ENABLED": False,
-}
+CHANGES = {"key": ["sku"], "ignore": ["clock"], "field": "change"}
 
 
 @dataclass(frozen=True)
@@ -75,62 +62,32 @@ class Page:
 Pages = dict[str, Page]
 
 
-class Site:
-    """The pages of one moment, on loopback. Counts full answers and 304s."""
+class Site(crawls.Site):
+    """The pages of one moment. Counts full answers and 304s."""
 
     def __init__(self) -> None:
-        self.pages: Pages = {}
+        super().__init__({})
         self.full: Counter[str] = Counter()
         self.not_modified: Counter[str] = Counter()
         self.with_cookie: set[str] = set()
         """Paths of requests that sent the cookie that each answer sets."""
-        site = self
 
-        class Answer(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1
+    def reply(self, path: str, headers: Mapping[str, str]) -> Reply:
+        page = self.pages.get(path, Page(status=404))
+        body, sent = page.body(), {"Set-Cookie": "visitor=1"}
+        if headers["Cookie"]:
+            self.with_cookie.add(path)
+        tag = f'"{hashlib.sha1(body).hexdigest()}"'
+        is_same = page.status == 200 and page.has_validator and headers["If-None-Match"] == tag
+        (self.not_modified if is_same else self.full)[path] += 1
+        if page.has_validator and page.status == 200:
+            sent["ETag"] = tag
+        if page.moved_to:
+            return Reply(302, headers={**sent, "Location": page.moved_to})
+        return Reply(304, b"", sent) if is_same else Reply(page.status, body if page.status == 200 else b"", sent)
 
-            def do_GET(self) -> None:
-                page = site.pages.get(self.path, Page(status=404))
-                body = page.body() if page.status == 200 else b""
-                tag = f'"{hashlib.sha1(body).hexdigest()}"'
-                is_same = page.status == 200 and page.has_validator and self.headers["If-None-Match"] == tag
-                (site.not_modified if is_same else site.full)[self.path] += 1
-                if self.headers["Cookie"]:
-                    site.with_cookie.add(self.path)
-                self.send_response(304 if is_same else 302 if page.moved_to else page.status)
-                self.send_header("Set-Cookie", "visitor=1")
-                self.send_header("Content-Type", "text/html")
-                if page.has_validator and page.status == 200:
-                    self.send_header("ETag", tag)
-                if page.moved_to:
-                    self.send_header("Location", page.moved_to)
-                body = b"" if is_same or page.moved_to else body
-                if not is_same:
-                    self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # crawls are killed
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    @contextmanager
-    def serving(self) -> Iterator[Site]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        thread.start()
-        yield self
-        self._server.shutdown()
-        self._server.server_close()
-        thread.join()
-
-    def asked(self) -> int:
-        return self.full.total() + self.not_modified.total()
-
-    def forget(self) -> None:
+    def forget_hits(self) -> None:
+        super().forget_hits()
         self.full.clear()
         self.not_modified.clear()
         self.with_cookie.clear()
@@ -138,23 +95,44 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    with Site().serving() as site:
+    with Site() as site:
         yield site
 
 
-class Shop(scrapy.Spider):
+class Noting(scrapy.Spider):
+    """Asks for its start page in each run, and notes in the stats what is gone. With KILL, that is the last it does."""
+
     name = "shop"
-    base = ""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *args: Any, **kwargs: Any) -> Self:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.start_urls = crawler.settings["URLS"]
+        crawler.signals.connect(spider.note, signal=item_gone)
+        return spider
 
     async def start(self) -> Any:
-        yield scrapy.Request(self.base + "/", dont_filter=True)
+        yield scrapy.Request(self.start_urls[0], dont_filter=True)
+
+    def note(self, url: str | None, label: str) -> None:
+        stats: Any = self.crawler.stats
+        stats.set_value("gone", [*stats.get_value("gone", []), label])
+        if self.settings.getbool("KILL"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Shop(Noting):
+    """Yields None, too. With FAILS, the page /b has an error."""
 
     def parse(self, response: Any) -> Any:
+        yield None
+        if response.url.endswith("/b") and self.settings.getbool("FAILS"):
+            raise ValueError("an error")
         items, links, unfiltered = json.loads(response.text)
         for sku, price in items.items():
             yield {"sku": sku, "price": price, "clock": time.time(), "change": ""}
         for link in links:
-            yield response.follow(link)
+            yield response.follow(link, meta={"bloom_refetch": True} if link == "/refetched" else None)
         for link in unfiltered:
             yield response.follow(link, dont_filter=True)
 
@@ -169,7 +147,7 @@ class ByPlace(Shop):
 
     def parse(self, response: Any) -> Any:
         for output in super().parse(response):
-            if isinstance(output, scrapy.Request):
+            if not isinstance(output, dict):
                 yield output
             elif output["sku"] == "noise":
                 yield {"clock": output["clock"]}
@@ -185,24 +163,13 @@ class Links:
         return [Link(response.urljoin(link)) for link in json.loads(response.text)[1]]
 
 
-class RuledShop(CrawlSpider):
-    name = "shop"
-    base = ""
+class RuledShop(Noting, CrawlSpider):
     rules = (Rule(Links(), callback="parse_items", follow=True),)
-    start = Shop.start
 
     def parse_items(self, response: Any) -> Any:
         return (output for output in Shop.parse(self, response) if isinstance(output, dict))  # type: ignore[arg-type]
 
     parse_start_url = parse_items
-
-
-class Refetching(Shop):
-    def parse(self, response: Any) -> Any:
-        for output in super().parse(response):
-            if isinstance(output, scrapy.Request):
-                output.meta["bloom_refetch"] = output.url.endswith("/a")
-            yield output
 
 
 class Watches304:
@@ -217,89 +184,89 @@ class Watches304:
         raise AssertionError(repr(exception))
 
 
-class LosesOnce:
-    """A pipeline that drops sku ``dropped``, and fails on sku ``lost`` as long as there is a file named ``fail``."""
+class Fails:
+    """An item pipeline that drops sku ``dropped``, and, with FAILS, fails on sku ``lost``. A spider middleware, too,
+    that refuses /a then, and handles all exceptions."""
+
+    def __init__(self, crawler: Any) -> None:
+        self.fails = crawler.settings.getbool("FAILS")
+
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Self:
+        return cls(crawler)
 
     def process_item(self, item: Any, spider: Any = None) -> Any:
         if item["sku"] == "dropped":
             raise DropItem("as users do")
-        if item["sku"] == "lost" and Path("fail").exists():
+        if item["sku"] == "lost" and self.fails:
             raise ValueError("an error")
         return item
 
+    def process_spider_input(self, response: Any, spider: Any = None) -> None:
+        if response.url.endswith("/a") and self.fails:
+            raise ValueError("a page to solve a riddle on")
 
-def crawl(directory: Path, url: str, spider: str, settings: dict[str, Any]) -> None:
-    """Run one crawl in this process; its stats and what is gone go to files."""
-    os.chdir(directory)
-    process = CrawlerProcess({**SETTINGS, "JOBDIR": "job", "FEEDS": {"items.jl": {"format": "jsonl"}}, **settings})
-    crawler = process.create_crawler(globals()[spider])
-    gone: list[Any] = []
-
-    def note(url: str | None, label: str) -> None:
-        gone.append([url, label])
-        if Path("kill").exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    crawler.signals.connect(note, signal=item_gone)
-    process.crawl(crawler, base=url)
-    process.start(install_signal_handlers=False)
-    Path("gone").write_text(json.dumps(gone))
-    Path("stats").write_text(json.dumps(crawler.stats.get_stats(), default=str))
+    def process_spider_exception(self, response: Any, exception: Exception, spider: Any = None) -> list[Any] | None:
+        return [] if self.fails else None
 
 
-@dataclass
+SETTINGS: dict[str, Any] = {
+    **ADDON,
+    "BLOOM_CHANGES": CHANGES,
+    "CONCURRENT_REQUESTS": 4,
+    "DOWNLOADER_MIDDLEWARES": {f"{__name__}.Watches304": 9_999},
+    "RETRY_ENABLED": False,
+}
+
+
 class Job:
     """Crawls of one site in one directory, one after the other."""
 
-    directory: Path
-    site: Site
-    spider: str = "Shop"
-    settings: dict[str, Any] = field(default_factory=dict)
-    lines: int = 0
-    """Lines of the feed that earlier cycles gave."""
+    def __init__(self, directory: Path, site: Site, spider: str = "Shop", **settings: Any) -> None:
+        self.directory, self.site, self.jobdir = directory, site, str(directory / "job")
+        self.feed = directory / "items.jl"
+        feeds = {str(self.feed): {"format": "jsonlines"}}
+        own = {"SPIDER": f"{__name__}.{spider}", "JOBDIR": self.jobdir, "FEEDS": feeds}
+        self.settings = {**SETTINGS, **own, **settings}
+        self.stats: dict[str, Any] = {}
+        """Of the last run; empty if it was killed."""
+        self.lines = 0
+        """Lines of the feed that earlier cycles gave."""
 
-    def run(self, kill_at: int | None = None, **settings: Any) -> dict[str, Any]:
+    def run(self, kill_at: float = math.inf, **settings: Any) -> dict[str, Any]:
         """Crawl, and return the stats; kill the crawl when it has asked for *kill_at* pages, and return {}."""
-        (self.directory / "stats").unlink(missing_ok=True)
-        before = self.site.asked()
-        arguments = (self.directory, self.site.url, self.spider, {**self.settings, **settings})
-        process = PROCESSES.Process(target=crawl, args=arguments)
-        process.start()
-        deadline = time.monotonic() + PATIENCE
-        while process.is_alive():
-            assert time.monotonic() < deadline, (self.directory / "log").read_text()[-2000:]
-            if kill_at is not None and self.site.asked() >= before + kill_at:
-                os.kill(process.pid or 0, signal.SIGKILL)
-                break
-            process.join(0.005)
-        process.join()
-        stats = self.directory / "stats"
-        found: dict[str, Any] = json.loads(stats.read_text()) if stats.exists() else {}
-        assert found or kill_at is not None, (self.directory / "log").read_text()[-3000:]
-        return found
+        kill_at += self.site.hits.total()
+        running = crawls.start(self.site, self.directory, {**self.settings, **settings})
+        while running.is_alive(0.005) and self.site.hits.total() < kill_at:
+            pass
+        if running.is_alive():
+            running.signal(signal.SIGKILL)
+        outcome = running.finish()
+        assert outcome.code in {0, -signal.SIGKILL}, outcome.log
+        self.stats = outcome.stats
+        return self.stats
 
-    def cycle(self, pages: Pages, kills: tuple[int, ...] = ()) -> dict[str, Any]:
+    def cycle(self, pages: Pages, kills: tuple[int, ...] = (), **settings: Any) -> dict[str, Any]:
         """Crawl *pages* until the cycle has ended, killed after so many requests of some runs; return the stats."""
         self.site.pages = pages
-        self.site.forget()
+        self.site.forget_hits()
         for kill_at in kills:
             if (stats := self.run(kill_at)) and stats["finish_reason"] == "finished":
                 return stats
-        return self.run()
+        return self.run(**settings)
 
     def reported(self) -> Counter[tuple[str, int, str]]:
         """Return sku, price and change of the items that the feed got since the last call."""
-        feed = self.directory / "items.jl"
-        rows = list(map(json.loads, feed.read_text().splitlines() if feed.exists() else []))
+        rows = list(map(json.loads, self.feed.read_text().splitlines() if self.feed.exists() else []))
         new, self.lines = rows[self.lines :], len(rows)
         return Counter((row["sku"], row["price"], row["change"]) for row in new)
 
     def gone(self, capsys: pytest.CaptureFixture[str]) -> set[str]:
         """Return the skus that the command says are gone; the signal says the same."""
         capsys.readouterr()
-        assert main(["changes", str(self.directory / "job"), "--gone"]) == 0
+        assert main(["changes", self.jobdir, "--gone"]) == 0
         listed = [json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()]
-        assert sorted(listed) == sorted(label for _, label in json.loads((self.directory / "gone").read_text()))
+        assert sorted(listed) == sorted(self.stats.get("gone", []))
         return {json.loads(key)[0] for key in listed}
 
 
@@ -460,7 +427,7 @@ def test_cycles_report_what_a_model_reports(
 ) -> None:
     """Whatever changes on the site, and wherever its crawls are killed: each change once, and nothing that failed is
     called gone."""
-    play(Job(tmp_path, site, spider, settings), seed, 4, capsys)
+    play(Job(tmp_path, site, spider, **settings), seed, 4, capsys)
 
 
 SHOP = {
@@ -469,55 +436,52 @@ SHOP = {
     "/b": Page({"3": 3}, ("/c",)),
     "/c": Page({"4": 4}),
 }
-MIDDLEWARE = {"DOWNLOADER_MIDDLEWARES": {f"{__name__}.Watches304": 9_999}}
+IN_FULL = {"/unfiltered": 1, "/refetched": 1, "/no-validator": 1}
 
 
 def test_pages_that_are_the_same_are_not_sent_again(tmp_path: Path, site: Site) -> None:
-    """The second cycle gets nothing but 304s, of which middlewares see cookies only, and reports nothing. One page that
-    changed is sent in full; once the code has another name, all pages are."""
-    job = Job(tmp_path, site, settings=MIDDLEWARE)
-    job.cycle(SHOP)
-    assert job.reported() == {(sku, int(sku), "new"): 1 for sku in "1234"}
-    stats = job.cycle(SHOP)
-    assert (site.full.total(), set(site.not_modified), site.with_cookie) == (0, set(SHOP), SHOP.keys() - {"/"})
-    assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.reported()) == (4, 4, Counter())
-    assert stats["response_received_count"] == len(SHOP), "so that CLOSESPIDER_PAGECOUNT counts them"
-    job.cycle({**SHOP, "/b": Page({"3": 5})})
-    assert (dict(site.full), job.reported()) == ({"/b": 1}, {("3", 5, "changed"): 1})
-    assert site.not_modified["/c"] == 1, "no page leads there any more, and it is there"
-    job.cycle({**SHOP, "/": Page(links=("/c",)), "/b": Page({"3": 5})})
-    assert (dict(site.full), site.not_modified["/c"]) == ({"/": 1}, 1), "another page leads there"
-    site.forget()
-    changes = {**SETTINGS["BLOOM_CHANGES"], "code": "2"}
-    job.run(BLOOM_CHANGES=changes)
-    assert dict(site.full) == dict.fromkeys(SHOP, 1)
-    site.forget()
-    job.run(BLOOM_CHANGES=changes, BLOOM_PAGES_PER_HOST=2, SCHEDULER_PRIORITY_QUEUE=BY_HOST)
-    assert (site.full.total(), site.not_modified.total()) == (0, 2), "a page that is not sent again counts, too"
-
-
-def test_a_page_in_parts_is_asked_for_in_full(tmp_path: Path, site: Site) -> None:
-    """If it led to an unfiltered request, has no validator, or is to be refetched: so its other effects come again."""
-    pages = {**SHOP, "/b": Page({"3": 3}, unfiltered=("/c",)), "/d": Page(), "/": Page(links=("/a", "/b", "/d"))}
-    pages["/d"] = Page({"5": 5}, has_validator=False)
-    job = Job(tmp_path, site, spider="Refetching")
-    for reported in (5, 0):
-        job.cycle(pages)
-        assert job.reported().total() == reported
-    assert set(site.full) == {"/a", "/b", "/d"}
-    site.forget()
-    job.run(HTTPCACHE_ENABLED=True, HTTPCACHE_IGNORE_HTTP_CODES=[200])
-    assert set(site.full) == set(pages)
+    """Cycles but the first get 304s, of which middlewares see cookies only. A page comes in full that has changed, that
+    led to an unfiltered request, has no validator, or is to be refetched; and all do if the code has another name, or
+    the cache of Scrapy is on."""
+    pages = {
+        **SHOP,
+        "/": Page(links=(*IN_FULL, *SHOP["/"].links)),
+        "/b": Page({"3": 3}, ("/c", "/d")),
+        "/d": Page({"5": 5}),
+        "/unfiltered": Page({"6": 6}, unfiltered=("/echo",)),
+        "/echo": Page({"9": 9}),
+        "/refetched": Page({"7": 7}),
+        "/no-validator": Page({"8": 8}, has_validator=False),
+    }
+    job = Job(tmp_path, site)
+    job.cycle(pages)
+    assert job.reported() == {(sku, int(sku), "new"): 1 for sku in "123456789"}
+    stats = job.cycle(pages)
+    assert (site.full, site.with_cookie) == (IN_FULL, pages.keys() - {"/"})
+    assert site.not_modified == dict.fromkeys(pages.keys() - IN_FULL.keys(), 1)
+    assert (stats["bloom/changes/not_modified"], stats["bloom/changes/same"], job.reported()) == (6, 9, Counter())
+    assert stats["response_received_count"] == len(pages), "so that CLOSESPIDER_PAGECOUNT counts them"
+    job.cycle({**pages, "/": Page(links=("/d", *pages["/"].links)), "/b": Page({"3": 5})})
+    assert (site.full, job.reported()) == ({**IN_FULL, "/": 1, "/b": 1}, {("3", 5, "changed"): 1})
+    assert (site.not_modified["/c"], site.not_modified["/d"]) == (1, 1), "no page leads there, and another page"
+    renamed = {"BLOOM_CHANGES": {**CHANGES, "code": "2"}}
+    for settings in (renamed, {**renamed, "HTTPCACHE_ENABLED": True, "HTTPCACHE_IGNORE_HTTP_CODES": [200]}):
+        job.cycle(site.pages, **settings)
+        assert (site.full, job.reported()) == (dict.fromkeys(pages, 1), Counter())
+    job.cycle(site.pages, **renamed, BLOOM_PAGES_PER_HOST=2, SCHEDULER_PRIORITY_QUEUE=BY_HOST)
+    assert (site.hits.total(), site.not_modified["/"]) == (2, 1), "a page that is not sent again counts, too"
 
 
 def test_items_without_a_key_are_named_by_their_place(tmp_path: Path, site: Site) -> None:
     """On their page, among those of their class. One that JSON cannot hold is passed on in each cycle, and noise that
     is not ignored, here a clock, is a change. All other tests ignore it."""
-    job = Job(tmp_path, site, spider="ByPlace", settings={"BLOOM_CHANGES": True, "FEEDS": {}})
-    for items, new, changed in (({"1": 1, "2": 2}, 5, 0), ({"1": 1, "2": 3}, 0, 3), ({"odd": 1, "1": 1}, 0, 1)):
-        stats = job.cycle({"/": Page({"noise": 0, **items})})
-        assert (stats["bloom/changes/new"], stats["bloom/changes/changed"]) == (new, changed)
-    assert (stats["bloom/changes/not_compared"], stats["item_scraped_count"], stats["bloom/changes/gone"]) == (1, 2, 2)
+    job = Job(tmp_path, site, "ByPlace", BLOOM_CHANGES=True, FEEDS={})
+    stats = job.cycle({"/": Page({"noise": 0, "odd": 0, "1": 1, "2": 2, "3": 3})})
+    figures = ("new", "changed", "gone", "not_compared")
+    assert [stats.get(f"bloom/changes/{name}", 0) for name in figures] == [7, 0, 0, 1]
+    stats = job.cycle({"/": Page({"noise": 0, "odd": 0, "1": 1, "2": 3})})
+    assert [stats.get(f"bloom/changes/{name}", 0) for name in figures] == [0, 3, 2, 1]
+    assert stats["item_scraped_count"] == 4
 
 
 @pytest.mark.parametrize(
@@ -527,32 +491,61 @@ def test_items_without_a_key_are_named_by_their_place(tmp_path: Path, site: Site
 def test_a_cycle_that_was_interrupted_goes_on(
     tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
-    """A limit ends a run, and not the cycle: nothing is gone before every page was asked for."""
-    job = Job(tmp_path, site, settings={"CONCURRENT_REQUESTS": 1})
-    jobdir, is_killed, marker = str(tmp_path / "job"), how == "killed at its end", tmp_path / "kill"
-    job.cycle(SHOP)
+    """A limit ends a run, and not the cycle: nothing is gone before every page was asked for, and the start page, which
+    each run asks for, tells its items once."""
+    job, is_killed = Job(tmp_path, site, CONCURRENT_REQUESTS=1), how == "killed at its end"
+    site.pages = {**SHOP, "/": Page({"0": 0}, SHOP["/"].links)}
+    if not is_killed:
+        assert job.run(CLOSESPIDER_PAGECOUNT=2)["finish_reason"] == "closespider_pagecount"
+    job.run()
+    assert (site.full["/"], job.reported()) == (2 - is_killed, {(sku, int(sku), "new"): 1 for sku in "01234"})
     site.pages = {path: replace(page, items={}) for path, page in SHOP.items()}
     if is_killed:
-        marker.touch()
-        assert job.run(kill_at=1_000) == {}
-        marker.unlink()
+        assert job.run(KILL=True) == {}
     else:
         assert job.run(CLOSESPIDER_PAGECOUNT=2)["finish_reason"] == "closespider_pagecount"
-    assert main(["changes", jobdir, "--json"]) == 0
+    assert main(["changes", job.jobdir, "--json"]) == 0
     cycles = json.loads(capsys.readouterr().out)["cycles"]
     figures = [(cycle["number"], bool(cycle["ended"]), cycle["gone"]) for cycle in cycles]
-    assert figures == [(2, is_killed, 4 * is_killed), (1, True, 0)]
+    assert figures == [(2, is_killed, 5 * is_killed), (1, True, 0)]
     if how == "exported":
         with opened(None, spider=Shop) as engine, closing(Database(tmp_path / "job" / DIRECTORY / NAME)) as database:
             assert export_queue(tmp_path / "job", database, engine.crawler)
     elif how == "repaired":
-        fix_job(jobdir)
+        fix_job(job.jobdir)
     job.run()
-    assert job.gone(capsys) == set("1234")
-    assert main(["report", jobdir, "-o", str(tmp_path / "page")]) == 0
+    assert job.gone(capsys) == set("01234")
+    assert main(["report", job.jobdir, "-o", str(tmp_path / "page")]) == 0
     cells = re.findall("<bdi>([^<]*)</bdi>", (tmp_path / "page").read_text().partition("<h2>Changes")[2])
     assert (cells[0], cells[10]) == ("2", "1")
-    assert cells[2:10] == ["0", "0", "0", "4", "0", "4", "0", "0 bytes"]
+    assert cells[2:10] == ["0", "0", "0", "5", "0", "4", "0", "0 bytes"]
+
+
+def test_what_fails_on_the_way_is_not_gone_and_is_told_in_full_later(
+    tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four cycles. In the second, a spider middleware refuses /a and takes care of an exception of the callback of /b,
+    a pipeline has an error, and /d, to which no page leads any more, answers 503 to its retry, too."""
+    fails = {f"{__name__}.Fails": 100}
+    job = Job(tmp_path, site, ITEM_PIPELINES=fails, SPIDER_MIDDLEWARES=fails, RETRY_ENABLED=True)
+    job.cycle({**SHOP, "/": Page(links=("/a", "/b", "/d")), "/d": Page({"5": 5})})
+    assert job.reported() == {(sku, int(sku), "new"): 1 for sku in "12345"}
+
+    pages = {path: replace(page, items={}) for path, page in SHOP.items()}
+    pages |= {"/": Page({"lost": 1, "dropped": 2, "kept": 3}, ("/a", "/b")), "/d": Page(status=503)}
+    job.cycle(pages, FAILS=True)
+    assert job.gone(capsys) == {"4"}
+    assert site.full["/d"] == 2, "a retry is unfiltered, and the request before it is not"
+    assert job.reported() == {("kept", 3, "new"): 1}, "an error loses an item, or it is dropped on purpose"
+
+    pages["/d"] = Page({"5": 6})
+    job.cycle(pages)
+    assert job.gone(capsys) == {"1", "2", "3"}
+    assert site.full["/d"] == 1
+    assert job.reported() == {("lost", 1, "new"): 1, ("5", 6, "changed"): 1}
+
+    job.cycle(pages)
+    assert (job.reported(), site.full.total()) == (Counter(), 0)
 
 
 # -- items that several pages give, without crawls ---------------------------------------------------------------------
@@ -595,81 +588,3 @@ def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int
             expected, words = model.cycle(pages)
             assert reports == expected
             assert [figures[word] for word in WORDS] == [list(words.values()).count(word) for word in WORDS]
-
-
-# -- crawls ------------------------------------------------------------------------------------------------------------
-
-
-class Refuses:
-    """A spider middleware that refuses /a and handles all exceptions, as long as there is a file named ``fail``."""
-
-    def process_spider_input(self, response: Any, spider: Any = None) -> None:
-        if response.url.endswith("/a") and Path("fail").exists():
-            raise ValueError("a page to solve a riddle on")
-
-    def process_spider_exception(self, response: Any, exception: Exception, spider: Any = None) -> list[Any] | None:
-        return [] if Path("fail").exists() else None
-
-
-class Fragile(Shop):
-    """Yields None, too, and fails on /b as long as there is a file named ``fail``."""
-
-    def parse(self, response: Any) -> Any:
-        yield None
-        if response.url.endswith("/b") and Path("fail").exists():
-            raise ValueError("an error")
-        yield from super().parse(response)
-
-
-def test_what_fails_on_the_way_is_not_gone_and_is_told_in_full_later(
-    tmp_path: Path, site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Four cycles. In the second, a spider middleware refuses /a and takes care of an exception of the callback of /b,
-    a pipeline has an error, and /d, to which no page leads any more, answers 503 to its retry, too."""
-    settings = {
-        "ITEM_PIPELINES": {f"{__name__}.LosesOnce": 1},
-        "SPIDER_MIDDLEWARES": {f"{__name__}.Refuses": 100},
-        "RETRY_ENABLED": True,
-        "RETRY_TIMES": 1,
-    }
-    job = Job(tmp_path, site, spider="Fragile", settings=settings)
-    job.cycle({**SHOP, "/": Page(links=("/a", "/b", "/d")), "/d": Page({"5": 5})})
-    assert job.reported() == {(sku, int(sku), "new"): 1 for sku in "12345"}
-
-    (tmp_path / "fail").touch()
-    pages = {path: replace(page, items={}) for path, page in SHOP.items()}
-    pages |= {
-        "/": Page({"lost": 1, "dropped": 2, "kept": 3}, ("/a", "/b")),
-        "/d": Page(status=503),
-    }
-    job.cycle(pages)
-    assert job.gone(capsys) == {"4"}
-    assert site.full["/d"] == 2, "a retry is unfiltered, and the request before it is not"
-    assert job.reported() == {("kept", 3, "new"): 1}, "an error loses an item, or it is dropped on purpose"
-
-    (tmp_path / "fail").unlink()
-    pages["/d"] = Page({"5": 6})
-    job.cycle(pages)
-    assert job.gone(capsys) == {"1", "2", "3"}
-    assert site.full["/d"] == 1
-    assert job.reported() == {("lost", 1, "new"): 1, ("5", 6, "changed"): 1}
-
-    job.cycle(pages)
-    assert (job.reported(), site.full.total()) == (Counter(), 0)
-
-
-def test_a_start_page_that_a_second_run_asks_for_again_tells_its_items_once(tmp_path: Path, site: Site) -> None:
-    """In one cycle, whatever ``start()`` yields in each run."""
-    job = Job(tmp_path, site, settings={"CONCURRENT_REQUESTS": 1})
-    site.pages = {**SHOP, "/": Page({"0": 0}, SHOP["/"].links)}
-    job.run(CLOSESPIDER_PAGECOUNT=2)
-    job.run()
-    assert (site.full["/"], job.reported()) == (2, {(sku, int(sku), "new"): 1 for sku in "01234"})
-
-
-def test_another_scheduler_is_an_error(tmp_path: Path) -> None:
-    """Only ours knows when a page is done."""
-    settings = {**SETTINGS, "JOBDIR": str(tmp_path), "SCHEDULER": "scrapy.core.scheduler.Scheduler"}
-    crawler = get_crawler(Shop, settings)
-    with pytest.raises(SettingsError, match=r"BLOOM_CHANGES.*SCHEDULER"):
-        BloomDupeFilter.from_crawler(crawler).open()

@@ -64,21 +64,15 @@ def test_a_second_run_fetches_the_lists_and_what_is_new(shop: Site, tmp_path: Pa
     assert sorted(items) == [f"{shop.url}/{number}" for number in range(1, 5)]
 
 
-def test_pages_come_round_again_after_the_maximum_age_or_a_reset(shop: Site, tmp_path: Path) -> None:
-    """With ``BLOOM_MAX_AGE`` item pages are fetched once in that time; the command and the setting forget them all."""
+def test_pages_come_round_again_after_the_maximum_age(shop: Site, tmp_path: Path) -> None:
+    """With ``BLOOM_MAX_AGE``, once in that time."""
     own = {**ADDON, "START": ["/list"], "BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_MAX_AGE": "2d"}
     fetched = []
-    for days, reset in ((0, 0), (1, 0), (3, 0), (3, 1), (3, "command")):
+    for days in (0, 1, 3):
         shop.forget_hits()
-        if reset == "command":
-            (home,) = (tmp_path / "delta").iterdir()
-            assert main(["forget", "--delta", home.name, str(home.parent)]) == OK
-            reset = 0
-        outcome = crawl(shop, tmp_path, {**own, "DAYS_LATER": days, "BLOOM_DELTA_RESET": reset})
-        assert bool(reset) == any("BLOOM_DELTA_RESET" in line for line in outcome.lines("WARNING"))
+        crawl(shop, tmp_path, {**own, "DAYS_LATER": days})
         fetched.append("/2" in shop.hits)
-    assert fetched == [True, False, True, True, True]
-    assert main(["forget", "--delta", "nobody", str(tmp_path / "delta")]) == USAGE
+    assert fetched == [True, False, True]
 
 
 @pytest.mark.parametrize("how", ["killed", "feed not stored"])
@@ -260,6 +254,23 @@ def test_the_ended_job_of_another_spider_stays(tmp_path: Path) -> None:
         Engine(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}, spider=Other)
 
 
+def test_a_reset_forgets_all_pages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The setting, in each run that has it, with a WARNING; and the command, for spiders that there are."""
+    delta, is_new = tmp_path / "delta", []
+    for number, way in enumerate(["", "", "setting", "", "command", ""]):
+        if way == "command":
+            assert main(["forget", "--delta", "site", str(delta)]) == OK
+        with opened(
+            tmp_path / f"job-{number}", {"BLOOM_DELTA": str(delta), "BLOOM_DELTA_RESET": way == "setting"}
+        ) as engine:
+            is_new += engine.push(Request(URLS[0]))
+            if is_new[-1]:
+                answer(engine, engine.fetch(), "item")
+    assert is_new == [True, False, True, False, True, False]
+    assert [record.levelname for record in caplog.records if "BLOOM_DELTA_RESET" in record.getMessage()] == ["WARNING"]
+    assert main(["forget", "--delta", "nobody", str(delta)]) == USAGE
+
+
 def test_links_to_known_pages_are_dropped(tmp_path: Path) -> None:
     """``UnseenLinks`` and its extractor ask the delta, too."""
     own = {"BLOOM_DELTA": str(tmp_path / "delta")}
@@ -288,8 +299,8 @@ def test_crawls_side_by_side_share_what_earlier_ones_know(tmp_path: Path) -> Non
 
 def test_what_the_error_rate_may_cost_is_counted(tmp_path: Path) -> None:
     """A new page that is taken for known is lost: ``bloom/expected_lost`` counts that, too, within a factor of two."""
-    with open_filter(tmp_path / "delta" / "site" / "0", 50_000, 0.5) as pages:
-        for number in range(250_000):
+    with open_filter(tmp_path / "delta" / "site" / "0", 20_000, 0.5) as pages:
+        for number in range(100_000):
             pages.add(b"%d" % number)
     with opened(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}) as engine:
         lost = engine.push(*(Request(f"http://a.example/{n}") for n in range(500))).count(False)
@@ -297,15 +308,12 @@ def test_what_the_error_rate_may_cost_is_counted(tmp_path: Path) -> None:
     assert lost / 2 < engine.stat("bloom/expected_lost") < 2 * lost
 
 
-def test_another_scheduler_is_refused(tmp_path: Path) -> None:
-    """It does not say when the items of a page are safe."""
-    own = {
-        "BLOOM_DELTA": str(tmp_path),
-        "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter",
-        "SCHEDULER": SCRAPYS_SCHEDULER,
-    }
-    crawler = get_crawler(Spider, own)
-    with pytest.raises(SettingsError, match="BLOOM_DELTA"):
+@pytest.mark.parametrize("setting", ["BLOOM_DELTA", "BLOOM_CHANGES"])
+def test_another_scheduler_is_refused(tmp_path: Path, setting: str) -> None:
+    """It does not say when a page is done, and its items are safe."""
+    own = {setting: str(tmp_path) if setting == "BLOOM_DELTA" else True, "SCHEDULER": SCRAPYS_SCHEDULER}
+    crawler = get_crawler(Spider, {**own, "JOBDIR": str(tmp_path), "DUPEFILTER_CLASS": "scrapy_bloom.BloomDupeFilter"})
+    with pytest.raises(SettingsError, match=f"{setting}.*SCHEDULER"):
         BloomDupeFilter.from_crawler(crawler).open()
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,20 @@ class Busy:
     status: int = 429
 
 
-class Site:
-    """A site on loopback that counts what it is asked for. A status 0 hangs up; ``/held...`` waits for `release`."""
+@dataclass
+class Reply:
+    """What is sent. A status 0 hangs up."""
 
-    def __init__(self, pages: Pages) -> None:
-        self.pages = pages
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Site:
+    """A site on loopback that counts what it is asked for. ``/held...`` waits for `release`."""
+
+    def __init__(self, pages: Mapping[str, Any]) -> None:
+        self.pages: Any = pages
         self.hits: Counter[str] = Counter()
         self.order: list[str] = []
         self.moments: list[tuple[float, str, str]] = []
@@ -67,25 +76,16 @@ class Site:
                     site.order.append(self.path)
                     site.moments.append((time.time(), self.headers["Host"].partition(":")[0], self.path))
                     site.asked.notify_all()
-                page = site.answer(self.path)
-                if page == 0:
+                reply = site.reply(self.path, self.headers)
+                if reply.status == 0:
                     self.close_connection = True
                     return
-                if isinstance(page, Busy):
-                    is_busy, retry_after = site.hits[self.path] <= page.times, page.retry_after
-                    page = page.status if is_busy else []
-                else:
-                    is_busy, retry_after = False, ""
-                self.send_response(302 if isinstance(page, str) else page if isinstance(page, int) else 200)
-                if isinstance(page, str):
-                    self.send_header("Location", page)
-                body = b"" if isinstance(page, (int, str)) else page if isinstance(page, bytes) else html(page)
-                if is_busy:
-                    self.send_header("Retry-After", retry_after)
-                self.send_header("Content-Type", "text/html")
-                self.send_header("Content-Length", str(len(body)))
+                self.send_response(reply.status)
+                always = {"Content-Type": "text/html", "Content-Length": str(len(reply.body))}
+                for name, value in {**always, **reply.headers}.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(reply.body)
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
@@ -98,6 +98,18 @@ class Site:
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # crawls are killed
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def reply(self, path: str, headers: Mapping[str, str]) -> Reply:
+        """Return what is sent for a request of *path* with *headers*."""
+        page = self.answer(path)
+        if isinstance(page, Busy):
+            is_busy = self.hits[path] <= page.times
+            return Reply(page.status, headers={"Retry-After": page.retry_after}) if is_busy else Reply()
+        if isinstance(page, int):
+            return Reply(page)
+        if isinstance(page, str):
+            return Reply(302, headers={"Location": page})
+        return Reply(body=page if isinstance(page, bytes) else html(page))
 
     def answer(self, path: str) -> Any:
         """Return the page at *path*, when it is to be sent."""
@@ -167,6 +179,11 @@ class Running:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
+    def is_alive(self, wait: float = 0) -> bool:
+        """Return whether the crawl still runs after so many seconds."""
+        self._process.join(wait)
+        return self._process.exitcode is None
+
     def finish(self) -> Outcome:
         self._process.join(PATIENCE)
         code = self._process.exitcode
@@ -189,6 +206,7 @@ def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_r
         (directory / name).unlink(missing_ok=True)
     start_at = [site.url + path for path in settings.get("START", ["/"])]
     usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
+    usual |= {"LOG_VERSIONS": []}  # to look for them takes a tenth of a short crawl
     quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
     if without_reactor:  # its HTTP client is a package that few have installed
         usual |= {"TWISTED_REACTOR_ENABLED": False, "PAGES": site.pages}
