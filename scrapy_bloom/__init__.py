@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from scrapy_bloom.components.addon import Addon as Addon
     from scrapy_bloom.components.dupefilter import BloomDupeFilter as BloomDupeFilter
+    from scrapy_bloom.components.dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
     from scrapy_bloom.components.feeds import FeedExporter as FeedExporter
     from scrapy_bloom.components.fingerprints import RequestFingerprinter as RequestFingerprinter
     from scrapy_bloom.components.fingerprints import fingerprint as fingerprint
     from scrapy_bloom.components.fleet_scheduler import FleetScheduler as FleetScheduler
     from scrapy_bloom.components.loop_guard import LoopGuardMiddleware as LoopGuardMiddleware
-    from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter as RedisBloomDupeFilter
     from scrapy_bloom.components.scheduler import DurableScheduler as DurableScheduler
     from scrapy_bloom.errors import BloomError as BloomError
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
@@ -33,7 +33,7 @@ _HOME = {
     "FeedExporter": "components.feeds",
     "FleetScheduler": "components.fleet_scheduler",
     "LoopGuardMiddleware": "components.loop_guard",
-    "RedisBloomDupeFilter": "components.redis_dupefilter",
+    "RedisBloomDupeFilter": "components.dupefilter",
     "RequestFingerprinter": "components.fingerprints",
     "ScalableBloomFilter": "filter.chain",
     "UnseenLinkExtractor": "links.extractor",

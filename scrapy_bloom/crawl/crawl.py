@@ -160,13 +160,11 @@ class Crawl(PageEffects):
             self.end_crawl("job_damaged" if isinstance(self.store, JobStore) else in_fleet)
 
     def close(self, reason: str) -> None:
-        """Write what is left, and set the final stats. Closing twice is harmless.
+        """Write what is left, and set the final stats.
 
         Feeds, extensions and the spider do something at the end, too. So :meth:`end` writes that the crawl has ended.
         *reason* is its ``finish_reason``.
         """
-        if self.is_closed:
-            return
         self.finish_reason = reason
         given_up = self._log_left(self.store) if isinstance(self.store, MemoryStore) else None
         pending = len(self.store)

@@ -9,7 +9,7 @@ import pytest
 
 from scrapy_bloom.commands import local_fleet
 from scrapy_bloom.commands.command_line import main
-from scrapy_bloom.commands.fleet_items import FleetItems, open_items_file
+from scrapy_bloom.commands.local_fleet import FleetItems, open_items_file
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Done, Part
 from scrapy_bloom.fleet.queue import Queue

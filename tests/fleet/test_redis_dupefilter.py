@@ -5,8 +5,8 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_bloom.components.dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.components.fleet_scheduler import FleetScheduler
-from scrapy_bloom.components.redis_dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.errors import SettingsError
 from tests.fleet.servers import LosingProxy, RedisServer
 from tests.fleet.site import Site, workers
@@ -153,7 +153,7 @@ def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
     """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
     settings = {
         "SCHEDULER": scheduler,
-        "DUPEFILTER_CLASS": "scrapy_bloom.components.redis_dupefilter.RedisBloomDupeFilter",
+        "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.RedisBloomDupeFilter",
         "REDIS_URL": server.url,
         "SCHEDULER_PERSIST": True,
     }
