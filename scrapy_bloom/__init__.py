@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from scrapy_bloom.components.feeds import FeedExporter as FeedExporter
     from scrapy_bloom.components.fingerprints import RequestFingerprinter as RequestFingerprinter
     from scrapy_bloom.components.fingerprints import fingerprint as fingerprint
-    from scrapy_bloom.components.fleet_scheduler import FleetScheduler as FleetScheduler
     from scrapy_bloom.components.loop_guard import LoopGuardMiddleware as LoopGuardMiddleware
     from scrapy_bloom.components.scheduler import DurableScheduler as DurableScheduler
+    from scrapy_bloom.components.scheduler import FleetScheduler as FleetScheduler
     from scrapy_bloom.errors import BloomError as BloomError
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
     from scrapy_bloom.filter.directory import open_filter as open_filter
@@ -31,7 +31,7 @@ _HOME = {
     "BloomError": "errors",
     "DurableScheduler": "components.scheduler",
     "FeedExporter": "components.feeds",
-    "FleetScheduler": "components.fleet_scheduler",
+    "FleetScheduler": "components.scheduler",
     "LoopGuardMiddleware": "components.loop_guard",
     "RedisBloomDupeFilter": "components.dupefilter",
     "RequestFingerprinter": "components.fingerprints",

@@ -53,7 +53,7 @@ def main() -> None:
     directory = Path(order["directory"])
     settings = get_project_settings()
     worker_settings = {
-        "SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler",
+        "SCHEDULER": "scrapy_bloom.components.scheduler.FleetScheduler",
         "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
         "JOBDIR": str(directory),
         "FEEDS": {"items.jl": {"format": "jsonlines"}} if order["items"] else {},

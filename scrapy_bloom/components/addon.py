@@ -27,12 +27,7 @@ class Addon:
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Choose our classes where nobody has chosen others.
-
-        Raises:
-            UnusableError: ``JOBDIR`` is not a directory, or cannot be created.
-
-        """
+        """Choose our classes where nobody has chosen others. Raises UnusableError if ``JOBDIR`` cannot be used."""
         with log_start_errors(logger):
             job_directory(settings)  # before Scrapy does, whose error names neither the setting nor a way out
         is_fleet = bool(settings.get("BLOOM_REDIS_URL"))

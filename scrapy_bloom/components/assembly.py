@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.frontier.store import Store
-    from scrapy_bloom.loops.share import Share
     from scrapy_bloom.url.fingerprint import Fingerprints
 
     Join = Callable[[Fingerprints, Feeds], tuple[Store, Requests]]
@@ -170,12 +169,9 @@ class _Assembly:
         self._changes_options = None if options.looks_only else options.bloom.changes
         self._delta_directory = None if options.looks_only else self._find_delta()
         if self._changes_options and not (scheduler and join is None):
-            now = self._setting("SCHEDULER")
+            now = self._crawler.settings["SCHEDULER"]
             problem = f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {now}"
             raise SettingsError([problem])
-
-    def _setting(self, name: str) -> object:
-        return self._crawler.settings[name]
 
     def _find_delta(self) -> Path | None:
         """Return where the files of delta crawls are; None without a delta crawl.
@@ -261,10 +257,7 @@ class _Assembly:
         chain = ScalableBloomFilter(bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
         if loop_options:
             guard = LoopGuard(loop_options, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
-        return MemoryStore(chain, order, self._share_of(guard), pages), Requests(order), guard
-
-    def _share_of(self, guard: LoopGuard) -> Share | None:
-        return guard.share if self._keeps_requests else None
+        return MemoryStore(chain, order, guard.share if self._keeps_requests else None, pages), Requests(order), guard
 
     def _open_job(
         self, jobdir: Path, order: Order, pages: PagesPerHost | None, on_error: ExitStack
@@ -289,7 +282,7 @@ class _Assembly:
             order,
             name,
             key_space,
-            share=self._share_of(guard),
+            share=guard.share if self._keeps_requests else None,
             pages=pages,
             writes_at_once=not self._keeps_requests,
         )
@@ -329,7 +322,7 @@ class _Assembly:
             logger.warning(
                 "%s records requests as seen before they are on disk. If this crawl is killed, pages found in its last "
                 "second or so may count as seen and never be fetched. scrapy_bloom.BloomDupeFilter avoids that.",
-                self._setting("DUPEFILTER_CLASS"),
+                self._crawler.settings["DUPEFILTER_CLASS"],
             )
         if before.pending:
             logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra={"spider": spider})
@@ -344,7 +337,7 @@ class _Assembly:
             raise UnusableError(
                 f"The job in {jobdir}",
                 f"holds {counted(before.pending, 'pending request')} of scrapy_bloom.DurableScheduler, and "
-                f"SCHEDULER is {self._setting('SCHEDULER')}, under which their pages would count as seen and "
+                f"SCHEDULER is {self._crawler.settings['SCHEDULER']}, under which their pages would count as seen and "
                 "never be fetched",
                 advice='Set SCHEDULER = "scrapy_bloom.DurableScheduler" to go on; or take them back to Scrapy\'s own '
                 f"queue with: scrapy bloom export {jobdir}; or use another JOBDIR.",

@@ -12,9 +12,8 @@ from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import load_object
 
 from scrapy_bloom.components.assembly import Options, open_crawl, register_filter
-from scrapy_bloom.components.fleet_scheduler import FleetScheduler
 from scrapy_bloom.components.requests import Requests
-from scrapy_bloom.components.scheduler import DurableScheduler
+from scrapy_bloom.components.scheduler import DurableScheduler, FleetScheduler
 from scrapy_bloom.components.startup import end_crawl, log_start_errors
 from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
@@ -46,13 +45,11 @@ class BloomDupeFilter(BaseDupeFilter):
     With ``JOBDIR`` the filter lives in ``JOBDIR/requests.bloom`` and survives the process; otherwise in memory.
     ``docs/settings.md`` lists the settings and ``docs/stats.md`` the stats.
 
-    A subclass may override :meth:`fingerprint`, which everything here uses. One that overrides :meth:`request_seen`
-    has the last word on requests; links are then not asked about, since only it knows the answer.
+    A subclass may override :meth:`fingerprint`, which everything here uses. One that overrides :meth:`request_seen` has
+    the last word on requests; links are then not asked about, since only it knows the answer.
 
-    Raises:
-        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
-        BloomError: On :meth:`open`; the files in the job directory cannot be used.
-
+    Raises SettingsError on construction, which names every wrong ``BLOOM_*`` setting; and BloomError on :meth:`open` if
+    the files in the job directory cannot be used.
     """
 
     crawl: SpiderCrawl | None = None
@@ -203,11 +200,8 @@ class RedisBloomDupeFilter(BloomDupeFilter):
     For Scrapy's scheduler and others, such as the scheduler of scrapy-redis. Under ``FleetScheduler`` it works exactly
     like ``BloomDupeFilter``: the shared queue contains the filter.
 
-    Raises:
-        SettingsError: On construction; names every wrong ``BLOOM_*`` setting. Also if ``SCHEDULER`` is
-            ``DurableScheduler``, because workers cannot share its requests.
-        BloomError: On :meth:`open`, or with the first request; the server cannot be used.
-
+    Raises SettingsError on construction, also if ``SCHEDULER`` is ``DurableScheduler``, because workers cannot share
+    its requests; and BloomError on :meth:`open` or with the first request if the server cannot be used.
     """
 
     @classmethod

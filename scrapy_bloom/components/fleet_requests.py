@@ -91,8 +91,7 @@ class FleetRequests(Requests):
 
     def _entry(self, request: Request) -> bytes:
         try:
-            fields = attributes_of(request, self._spider)
-            fields = without_defaults(fields)
+            fields = without_defaults(attributes_of(request, self._spider))
             if not self._entries.are_signed:
                 check_address(request)
             entry = self._entries.write(fields)

@@ -69,8 +69,7 @@ def fleet_store(
             "can_start": has_start,
         },
     )
-    own_delays = Throttle(crawler).changed
-    store = FleetStore(options, bloom, fingerprints, stats=crawler.stats, own_delays=own_delays)
+    store = FleetStore(options, bloom, fingerprints, stats=crawler.stats, own_delays=_delays_of(crawler))
     return store, FleetRequests(spider, bloom.fleet_secret, order, fingerprints)
 
 
@@ -126,24 +125,21 @@ def order_of(settings: BaseSettings, spider: Spider | None) -> Order:
     return order._replace(by_slot=True) if any(politeness.delays.values()) or politeness.shares else order
 
 
-class Throttle:
-    """The delays that AutoThrottle has found in *crawler*, if it is on."""
+def _delays_of(crawler: Crawler) -> Callable[[], dict[str, float]]:
+    """Return a function that returns which delays AutoThrottle has changed by a tenth since its last call.
 
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-        self._is_on = crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
-        self._returned: dict[str, float] = {}
+    They are in seconds, by slot.
+    """
+    before: dict[str, float] = {}
 
-    def changed(self) -> dict[str, float]:
-        """Return the delays that have changed by a tenth since they were returned, in seconds by slot."""
-        if not self._is_on:
-            return {}
-        engine: Any = self._crawler.engine
+    def changed() -> dict[str, float]:
+        engine: Any = crawler.engine
         delays = {name: slot.delay for name, slot in engine.downloader.slots.items()}
-        before = self._returned
-        changed = {slot: delay for slot, delay in delays.items() if abs(delay - before.get(slot, 0)) > 0.1 * delay}
-        before |= changed
-        return changed
+        new = {slot: delay for slot, delay in delays.items() if abs(delay - before.get(slot, 0)) > 0.1 * delay}
+        before.update(new)
+        return new
+
+    return changed if crawler.settings.getbool("AUTOTHROTTLE_ENABLED") else dict
 
 
 def scrapy_redis_of(settings: BaseSettings, spider: str) -> ScrapyRedis:

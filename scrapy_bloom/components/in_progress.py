@@ -97,13 +97,6 @@ class PagesInProgress:
             self.given_back.add(again)
         return again
 
-    def comes_back(self, request: Request) -> bool:
-        """Return whether :meth:`give_back` has returned *request*, which is about to be queued."""
-        if request not in self.given_back:
-            return False
-        self.given_back.discard(request)
-        return True
-
     def result_came(self, request: Request, downloaded: object) -> None:
         """Note that *downloaded*, a Response, a Failure or another Request, is the result of *request*."""
         result = self._result_of(downloaded)

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 class LoopGuardMiddleware(BaseSpiderMiddleware):
     """For ``SPIDER_MIDDLEWARES``; the add-on sets it with ``BLOOM_LOOP_GUARD``. Not configured without.
 
-    Raises:
-        SettingsError: On construction; names every wrong ``BLOOM_*`` setting.
-
+    Raises SettingsError on construction, which names every wrong ``BLOOM_*`` setting.
     """
 
     def __init__(self, crawler: Crawler) -> None:

@@ -109,7 +109,7 @@ def workers(site: Site, server_url: str, count: int = 1, **settings: Any) -> Ite
 
 def start(site: Site, server_url: str, **settings: Any) -> Worker:
     own = {
-        "SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler",
+        "SCHEDULER": "scrapy_bloom.components.scheduler.FleetScheduler",
         "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
         "BLOOM_REDIS_URL": server_url,
         "BLOOM_CAPACITY": 1000,

@@ -6,7 +6,7 @@ from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import RedisBloomDupeFilter
-from scrapy_bloom.components.fleet_scheduler import FleetScheduler
+from scrapy_bloom.components.scheduler import FleetScheduler
 from scrapy_bloom.errors import SettingsError
 from tests.fleet.servers import LosingProxy, RedisServer
 from tests.fleet.site import Site, workers

@@ -23,7 +23,7 @@ from tests.fleet.servers import PATIENCE, RedisServer, WorkerStore, crawl, end, 
 from tests.support import store_contract
 from tests.support.engine import BY_HOST, Engine
 
-FLEET = {"SCHEDULER": "scrapy_bloom.components.fleet_scheduler.FleetScheduler"}
+FLEET = {"SCHEDULER": "scrapy_bloom.components.scheduler.FleetScheduler"}
 
 
 class PageSpider(Spider):
