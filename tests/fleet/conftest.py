@@ -3,13 +3,16 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.servers import RedisServer, redis_cluster
+from scrapy_bloom.fleet import lease
+from tests.fleet.servers import IMPATIENT, RedisServer, redis_cluster
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers of this process try again soon to reach a server that is away."""
-    monkeypatch.setattr("scrapy_bloom.fleet.lease.AWAY_SECONDS", 0.05)
+    """Let workers of this process ask their server again soon."""
+    monkeypatch.setattr("scrapy_bloom.fleet.connection.AWAY_SECONDS", 0.02)
+    for name, seconds in IMPATIENT.items():
+        monkeypatch.setattr(lease, name, seconds)
 
 
 @pytest.fixture(scope="session")

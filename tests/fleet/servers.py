@@ -28,6 +28,8 @@ from scrapy_bloom.settings import BloomSettings
 
 PATIENCE = 180
 """Seconds after which waiting counts as failed."""
+IMPATIENT = {"AWAY_SECONDS": 0.02, "FLUSH_SECONDS": 0.005, "IDLE_SECONDS": 0.02}
+"""Constants of `scrapy_bloom.fleet.lease` for tests, which otherwise wait for most of their time."""
 
 
 def free_port() -> int:

@@ -19,7 +19,8 @@ import scrapy
 from scrapy.crawler import CrawlerProcess
 from scrapy.exceptions import ScrapyDeprecationWarning
 
-from tests.fleet.servers import PATIENCE
+from scrapy_bloom.fleet import lease
+from tests.fleet.servers import IMPATIENT, PATIENCE
 from tests.support import crawls
 from tests.support.processes import PROCESSES
 
@@ -122,6 +123,8 @@ def start(site: Site, server_url: str, **settings: Any) -> Worker:
 def crawl(url: str, settings: dict[str, Any], directory: Path) -> None:
     """Crawl as a worker; *directory* gets the log and the final stats."""
     os.dup2(os.open(directory / "log", os.O_CREAT | os.O_WRONLY, 0o600), sys.stderr.fileno())
+    for name, seconds in IMPATIENT.items():
+        setattr(lease, name, seconds)
     if not settings["SCHEDULER"].startswith("scrapy_redis."):  # whose calls into Scrapy are deprecated
         warnings.simplefilter("error", ScrapyDeprecationWarning)
 

@@ -266,11 +266,11 @@ def test_workers_with_other_rules_are_refused(make: Any) -> None:
 
 def test_urls_are_forgotten_with_their_layer(make: Any, server: RedisServer) -> None:
     """With a maximum age a URL is new again once its layer is older than that, and not before."""
-    worker = Worker(make(max_age=0.8), "one")
+    worker = Worker(make(max_age=0.4), "one")
     added = time.monotonic()
     worker.finish(link("a"))
     wait_until(lambda: worker.finish(link("a")).new, "the layer is too old")
-    assert time.monotonic() >= added + 0.69  # 7/8 of the age
+    assert time.monotonic() >= added + 0.34  # 7/8 of the age
     with server.client() as client:
         assert len(list(client.scan_iter(match="*:bits:*"))) == 1
 

@@ -107,8 +107,8 @@ def test_the_contract_of_all_stores(check: Callable[[Any], None], server: RedisS
 def test_links_that_the_server_has_forgotten_are_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's link was seen after a layer of the filter had grown too old; then the server goes back to before it."""
     with RedisServer(tmp_path / "redis", "--appendonly", "no") as server, server.client() as client:
-        monkeypatch.setattr("scrapy_bloom.settings._MIN_AGE", 1)  # the least that users may set is a minute
-        engine = FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_MAX_AGE": 1})
+        monkeypatch.setattr("scrapy_bloom.settings._MIN_AGE", 0.4)  # the least that users may set is a minute
+        engine = FleetEngine(None, {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_MAX_AGE": 0.4})
         chain, extractor = engine.store.chain, UnseenLinkExtractor()
         engine.push(page("list"))
         request = engine.start()
@@ -155,7 +155,7 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -
 def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> None:
     """Two workers get the requests of a host no faster than one would, also with a delay that is found later."""
     settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, "AUTOTHROTTLE_START_DELAY": 0.01}
-    delay = 0.6
+    delay = 0.3
     settings |= {"DOWNLOAD_DELAY": delay} if kind == "DOWNLOAD_DELAY" else {}
     settings |= {"AUTOTHROTTLE_ENABLED": kind == "AutoThrottle"}
     one, other = FleetEngine(None, settings), FleetEngine(None, settings)
@@ -183,7 +183,7 @@ def test_a_pause_is_of_all_workers(make: Callable[..., FleetStore], server: Redi
     after the one that asked for the pause has gone. Other hosts go on.
     """
     one, there = make(SCHEDULER_PRIORITY_QUEUE=BY_HOST), make(SCHEDULER_PRIORITY_QUEUE=BY_HOST)
-    until = time.time() + 2
+    until = time.time() + 1
     one.pause("example.com", until)
     one.pause("over.example", until)
     one.pause("long.example", until + 3600)
