@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components import dupefilter
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.errors import UnusableError
+from tests.support.crawler import quick_crawler
 from tests.support.crawls import ADDON, Site, crawl
 
 
 def crawler_with(**settings: Any) -> Crawler:
-    crawler = get_crawler(settings_dict={"BLOOM_CAPACITY": 100, **settings})
+    crawler: Crawler = quick_crawler(settings={"BLOOM_CAPACITY": 100, **settings})
     crawler.spider = crawler._create_spider("spider")
     return crawler
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import redis
 from scrapy import Request, Spider
-from scrapy.utils.test import get_crawler
 from typing_extensions import Self
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
@@ -25,6 +24,7 @@ from scrapy_bloom.frontier.page import ANSWERED, Page
 from scrapy_bloom.frontier.store import PageEffects
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.settings import BloomSettings
+from tests.support.crawler import quick_crawler
 
 PATIENCE = 180
 """Seconds after which waiting counts as failed."""
@@ -97,8 +97,7 @@ def open_store(
     has_start: bool = False,
 ) -> Any:
     """Return the store of a worker with a crawler of its own. *has_start*: it can run start()."""
-    crawler = get_crawler(spider, settings)
-    crawler._apply_settings()
+    crawler = quick_crawler(spider, settings)
     crawler.spider = spider.from_crawler(crawler)
     crawler.engine = SimpleNamespace(_start=has_start or None)  # type: ignore[assignment]
     bloom = BloomSettings.from_settings(crawler.settings)

@@ -4,13 +4,13 @@ from math import sqrt
 
 import pytest
 from scrapy import Spider
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_settings import shared_filter
 from scrapy_bloom.fleet import blocks
 from scrapy_bloom.settings import BloomSettings
 from tests.fleet.servers import RedisServer
+from tests.support.crawler import quick_crawler
 
 SEED = b"0123456789abcdef"
 GOLDEN = (
@@ -72,7 +72,7 @@ def test_the_scheme_is_what_it_was() -> None:
 def test_a_server_agrees_with_the_formula(server: RedisServer) -> None:
     """A filter on a server that has grown over several layers calls no more new keys seen than it may, and knows all
     that it was given."""
-    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 150, "BLOOM_ERROR_RATE": 0.01})
+    crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 150, "BLOOM_ERROR_RATE": 0.01})
     crawler._apply_settings()
     first, second = (
         shared_filter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"

@@ -40,7 +40,7 @@ hashables = st.integers(-100, 100) | st.text() | st.binary()
 plain = st.recursive(
     scalars | st.frozensets(hashables) | st.sets(hashables),
     lambda inner: st.lists(inner) | st.dictionaries(hashables, inner) | st.tuples(inner, inner),
-    max_leaves=8,
+    max_leaves=5,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.fleet.servers import LosingProxy, RedisServer, wait_until
 from tests.fleet.site import OUR_FEEDS, Site, Worker, start, workers
 
-PAGES = 60
+PAGES = 40
 
 
 class Own:

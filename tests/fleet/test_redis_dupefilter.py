@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 from scrapy import Request, Spider
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.components.scheduler import FleetScheduler
 from scrapy_bloom.errors import SettingsError
 from tests.fleet.servers import LosingProxy, RedisServer
 from tests.fleet.site import Site, workers
+from tests.support.crawler import quick_crawler
 
 Make = Callable[..., RedisBloomDupeFilter]
 
@@ -19,7 +19,7 @@ def make() -> Iterator[Make]:
     made = []
 
     def make(url: str, **settings: Any) -> RedisBloomDupeFilter:
-        crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": url, "BLOOM_CAPACITY": 1000, **settings})
+        crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": url, "BLOOM_CAPACITY": 1000, **settings})
         crawler._apply_settings()
         crawler.spider = Spider("pages")
         dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
@@ -115,7 +115,7 @@ def test_what_scrapy_redis_clears_at_its_start_is_forgotten(make: Make, server: 
 
 def test_durable_scheduler_is_refused(server: RedisServer) -> None:
     """A queue that is one worker's does not go with a filter that is all workers'."""
-    crawler = get_crawler(
+    crawler = quick_crawler(
         Spider, {"SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
     )
     crawler._apply_settings()
@@ -125,7 +125,7 @@ def test_durable_scheduler_is_refused(server: RedisServer) -> None:
 
 def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
     """With a filter of its own, each worker would fetch everything."""
-    crawler = get_crawler(Spider, {"BLOOM_REDIS_URL": server.url})
+    crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": server.url})
     crawler._apply_settings()
     crawler.spider = Spider("pages")
     with pytest.raises(SettingsError, match="RFPDupeFilter"):

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 from scrapy import Request, Spider
-from scrapy.utils.test import get_crawler
 from scrapy_redis.dupefilter import RFPDupeFilter
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
@@ -17,6 +16,7 @@ from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
 from tests.fleet.servers import RedisServer, crawl, open_store
 from tests.fleet.test_entry import Harmful
+from tests.support.crawler import quick_crawler
 
 OURS = f"{ScrapyRedisFingerprinter.__module__}.ScrapyRedisFingerprinter"
 
@@ -41,7 +41,7 @@ class Crawl:
             "SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{queue.__name__}",
             "REQUEST_FINGERPRINTER_CLASS": fingerprinter,
         }
-        self.crawler = get_crawler(BookSpider, self.own)
+        self.crawler = quick_crawler(BookSpider, self.own)
         self.crawler._apply_settings()
         self.crawler.spider = self.spider = BookSpider.from_crawler(self.crawler)
         self.client = server.client()

@@ -7,10 +7,10 @@ from typing import Any
 from scrapy import Request, Spider
 from scrapy.http import HtmlResponse, TextResponse
 from scrapy.link import Link
-from scrapy.utils.test import get_crawler
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.links.spider import UnseenLinks
+from tests.support.crawler import quick_crawler
 
 PAGE = "http://a.example/docs/page.html"
 A, B = "http://a.example/docs/a.html", "http://a.example/docs/b.html"
@@ -24,7 +24,7 @@ class OpenCrawl:
     """A crawl with a filter of ours, and what a test asks of it."""
 
     def __init__(self, dupefilter: type[BloomDupeFilter], settings: dict[str, Any]) -> None:
-        crawler = get_crawler(AskingSpider, {"BLOOM_CAPACITY": 10_000, **settings})
+        crawler = quick_crawler(AskingSpider, {"BLOOM_CAPACITY": 10_000, **settings})
         spider = crawler._create_spider()
         assert isinstance(spider, AskingSpider)
         self.spider = crawler.spider = spider

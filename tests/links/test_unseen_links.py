@@ -8,10 +8,10 @@ from scrapy.link import Link
 from scrapy.selector import SelectorList
 from scrapy.utils.request import fingerprint
 from scrapy.utils.response import get_base_url
-from scrapy.utils.test import get_crawler
 
 from tests.links.crawling import A, AskingSpider, B, OpenCrawl, opened, page
 from tests.links.strategies import BASES, HREFS, URLS
+from tests.support.crawler import quick_crawler
 
 
 def followed(response: Response, link: Any) -> bytes | None:
@@ -75,7 +75,7 @@ def test_selectors_are_told_by_their_href(crawl: OpenCrawl) -> None:
 def test_with_another_filter_all_links_pass(crawl: OpenCrawl) -> None:
     """Scrapy's own filter cannot be asked; it decides about the requests, as ever, whatever another crawl has seen."""
     crawl.see(A)
-    crawler = get_crawler(AskingSpider)
+    crawler = quick_crawler(AskingSpider)
     spider = crawler._create_spider()
     assert isinstance(spider, AskingSpider)
     assert spider.unseen_links([A, B]) == [A, B]

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
-from scrapy.crawler import Crawler
 from scrapy.http import Response
-from scrapy.settings import Settings
 from twisted.python.failure import Failure
 
 from benchmarks.engine import NOTHING_ELSE, begin
@@ -28,6 +26,7 @@ from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import JobInfo, inspect_job
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
+from tests.support.crawler import quick_crawler
 
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
@@ -58,13 +57,6 @@ class PlainSpider(Spider):
         pass
 
 
-class OwnSettings(Settings):
-    """Settings that a crawler need not copy, which takes longer than to open a job."""
-
-    def copy(self) -> OwnSettings:
-        return self
-
-
 class ItemList(Feeds):
     """Feeds that keep items in a list."""
 
@@ -89,9 +81,7 @@ class Engine:
             "SCHEDULER_PRIORITY_QUEUE": BY_HOST,
             "EXTENSIONS": {ItemList: 0},
         }
-        # As get_crawler() of Scrapy does, without the runner, which takes most of the time.
-        self.crawler: Any = Crawler(spider, OwnSettings({**NOTHING_ELSE, **usual, **OURS, **(settings or {})}))
-        self.crawler._apply_settings()
+        self.crawler = quick_crawler(spider, {**NOTHING_ELSE, **usual, **OURS, **(settings or {})})
         self.scheduler = begin(self.crawler)
         self.spider, self.engine = self.crawler.spider, self.crawler.engine
         self.spider.state = {}

@@ -27,8 +27,8 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 def test_a_few_spiders_at_a_time() -> None:
-    """Each spider, and each of a few random ones, gives the items of plain Scrapy and asks for the same pages."""
-    assert compare([*(ZOO[name] for name in FAST), *map(random_spider, range(3))], ["job"]) == {}
+    """Each spider gives the items of plain Scrapy and asks for the same pages."""
+    assert compare([ZOO[name] for name in FAST], ["job"]) == {}
 
 
 @pytest.mark.slow
