@@ -16,7 +16,7 @@ from scrapy_bloom.commands.terminal import OK, WRONG, show
 from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
-from scrapy_bloom.job.stopped import stopped_job
+from scrapy_bloom.job.store import stopped_job
 
 if TYPE_CHECKING:
     import argparse

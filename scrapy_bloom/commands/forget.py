@@ -11,7 +11,7 @@ from scrapy_bloom.crawl.delta import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import is_locked
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.job.stopped import stopped_job
+from scrapy_bloom.job.store import stopped_job
 
 if TYPE_CHECKING:
     import argparse

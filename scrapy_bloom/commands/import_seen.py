@@ -17,7 +17,7 @@ from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked
 from scrapy_bloom.components.takeover import import_seen, read_fingerprints
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.job.records import Batch
-from scrapy_bloom.job.stopped import stopped_job
+from scrapy_bloom.job.store import stopped_job
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

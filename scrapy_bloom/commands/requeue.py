@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.targets import add_target, queue_of
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.errors import UnusableError
+from scrapy_bloom.frontier.lanes import Lane
+from scrapy_bloom.frontier.order import lane_of_stored
+from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL
 from scrapy_bloom.job.inspect import inspect_job
-from scrapy_bloom.job.stopped import requeue, stopped_job
+from scrapy_bloom.job.records import Batch
+from scrapy_bloom.job.store import stopped_job
 
 if TYPE_CHECKING:
     import argparse
+
+    from scrapy_bloom.job.database import Database
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +43,32 @@ def run(options: argparse.Namespace) -> int:
         raise UnusableError(options.directory, "is a job, and only fleets have dead letters", advice=advice)
     inspect_job(options.directory)  # raises if there is no job
     with stopped_job(options.directory) as job:
-        requeued = requeue(job.database, options.host)
+        requeued = _requeue(job.database, options.host)
     show({"directory": options.directory, "requeued": requeued}, options)
     return OK
+
+
+def _requeue(database: Database, host: str | None) -> int:
+    """Make what has failed in a job, of *host* if given, pending again in one transaction; return how many."""
+    failed = database.select("SELECT id, body FROM failed WHERE body IS NOT NULL AND host = ifnull(?, host)", host)
+    (first,) = database.select("SELECT min(0, ifnull(min(id), 0)) FROM request")[0]
+    requests = {}  # once each, however often they have failed
+    for _, body in sorted(failed):
+        attributes = pickle.loads(body)  # noqa: S301 - as trusted as in the crawl itself
+        attributes.pop(MARK, None)
+        meta = attributes.get("meta", {})
+        for name in OF_THE_LAST_TRY:
+            meta.pop(name, None)
+        names = ["url", "method", "body", "callback", "cb_kwargs"]
+        if attributes.get("dont_filter"):  # its meaning may be in anything
+            names += ["headers", "cookies", "meta"]
+        same = [attributes.get(name) for name in names]
+        requests[pickle.dumps(same)] = lane_of_stored(attributes), attributes
+    batch = Batch(state=database.state, put_back=[id_ for id_, _ in failed])
+    for number, (key, attributes) in enumerate(requests.values(), start=1):
+        batch.add(first - number, Lane(key, is_lifo=True), pickle.dumps(attributes, PICKLE_PROTOCOL))
+    pages = database.pages()  # a page that is put back counts when it is done again
+    put_back = Counter(key.slot for key, _ in requests.values())
+    batch.note("pages", {slot: b"%d" % max(0, pages[slot] - put_back[slot]) for slot in put_back.keys() & pages.keys()})
+    database.write(batch)
+    return len(requests)

@@ -47,8 +47,7 @@ from scrapy_bloom.frontier.order import IN_ANY_ORDER
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Feeds
-from scrapy_bloom.job.stopped import begin_cycle
-from scrapy_bloom.job.store import JobFiles, JobStore, open_files
+from scrapy_bloom.job.store import JobFiles, JobStore, begin_cycle, open_files
 from scrapy_bloom.job.verify import show_pending
 from scrapy_bloom.settings import BloomSettings
 
@@ -97,8 +96,6 @@ class Options:
         if _OPTIONS in vars(crawler):
             options: Options = vars(crawler)[_OPTIONS]
             return options
-        if crawler.stats is None:
-            raise TypeError("the crawler has no stats yet: it applies its settings first")
         bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
         if jobdir is not None and looks_only(crawler):
             logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
@@ -109,7 +106,7 @@ class Options:
     @property
     def stats(self) -> StatsCollector:
         """Scrapy's."""
-        assert self.crawler.stats is not None  # noqa: S101 - of() has checked
+        assert self.crawler.stats is not None  # noqa: S101 - fingerprints_of() has checked
         return self.crawler.stats
 
     @property

@@ -116,9 +116,8 @@ class Progress:
 
     def _counts(self) -> tuple[int, int, int]:
         """Return how many pages have come, and how many links were new, and how many known."""
-        names = ("response_received_count", "bloom/urls", "dupefilter/filtered")
-        pages, new, known = map(self._number, names)
-        return pages, new, known
+        number = self._number
+        return number("response_received_count"), number("bloom/urls"), number("dupefilter/filtered")
 
     def _left(self) -> Left | None:
         """Return how many pages are left; None if this process cannot know: in a fleet, or with another scheduler."""

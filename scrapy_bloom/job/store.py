@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.filter.directory import open_filter
+from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_filter
+from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.frontier.lanes import Frontier
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Page, Row
 from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
+from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.open_pages import OpenPages
 from scrapy_bloom.job.verify import check_consistency, replay_redo
+from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.lanes import Lane
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job import records
     from scrapy_bloom.loops.share import Share
-    from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +85,37 @@ def open_files(
         lacks_pending = replay_redo(database, chain) and database.state.pending > 0
         on_error.pop_all()
     return JobFiles(chain, database, lacks_pending, filters)
+
+
+def stopped_job(
+    jobdir: str | os.PathLike[str], spider: str | None = None, settings: BloomSettings | None = None
+) -> closing[JobFiles]:
+    """Open the job in *jobdir*, or begin one under *settings* (None: the defaults), as a context manager.
+
+    Raises BloomError if a crawl runs there, the job belongs to another spider than *spider*, or it is damaged.
+    """
+    return closing(open_files(Path(jobdir, DIRECTORY), settings or BloomSettings(), spider, None))
+
+
+def begin_cycle(jobdir: Path, spider: str) -> None:
+    """Empty the filter of a job of *spider* that has ended, so that the next run looks at each page again.
+
+    Figures of kinds and hosts, and failed requests, belong to the last cycle alone, and are deleted, too. Raises
+    BloomError if the job is in use, or damaged.
+    """
+    directory = jobdir / DIRECTORY
+    if not (directory / NAME).exists():
+        return
+    with lock_directory(directory), closing(Database(directory / NAME)) as database:
+        if not database.state.is_finished or database.state.spider != spider:
+            return
+        for path in (*sorted(directory.glob("layer-*.bloom")), directory / FORGOTTEN_NAME):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(directory / "novelty", ignore_errors=True)
+        database.writer.executescript(
+            "BEGIN IMMEDIATE; DELETE FROM note WHERE topic IN ('kind', 'pages'); DELETE FROM failed; DELETE FROM redo; "
+            "COMMIT"
+        )
 
 
 class JobStore(MemoryStore):

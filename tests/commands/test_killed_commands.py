@@ -22,7 +22,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.job.database import Database
-from scrapy_bloom.job.stopped import stopped_job
+from scrapy_bloom.job.store import stopped_job
 from tests.support.damage import verify_job
 from tests.support.engine import OUR_FILTER, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, opened
 
