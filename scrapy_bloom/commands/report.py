@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _OF_A_CYCLE = ("number", "began", "new", "changed", "same", "gone", "unknown", "pages", "not_modified", "bytes_saved")
 _MOST_HOSTS, _MOST_ROWS = 25, 100
-"""In a table of hosts of a job, and in a table of a fleet."""
 _LINES = {
     "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
     "Waiting": {"pending": "pending"},
@@ -44,9 +43,7 @@ _LINES = {
 }
 """The lines of each chart, with the name of the figure that they draw."""
 _LONGEST_NAME = 400
-"""In characters."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 96, 505, 12, 225
-"""The axes of charts."""
 _MOST_POINTS = 500
 """Points of a line in a chart. More cannot be seen."""
 _DASHES = ("\N{EM DASH}", "- -", "\N{MIDDLE DOT}" * 3)

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy.utils.project import data_path
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.statscollectors import StatsCollector
 
     from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.frontier.store import Store
@@ -70,50 +69,8 @@ logger = logging.getLogger(__name__)
 NOVELTY_CAPACITY, NOVELTY_ERROR_RATE = 1_000_000, 1e-3
 """Capacity and error rate of the filter of text that pages have shown. A false positive makes a page look less new."""
 
-
-_OPTIONS, _FILTER = "_scrapy_bloom_options", "_scrapy_bloom_filter"
-"""Attributes of a crawler: what its settings say; our filter, which a filter of the user's may hold inside."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the settings of a crawl say. Each component of ours checks them when it is made."""
-
-    crawler: Crawler
-    bloom: BloomSettings
-    jobdir: Path | None
-    """None also for commands that look at pages instead of crawling."""
-    looks_only: bool
-    fingerprints: Fingerprints
-
-    @classmethod
-    def of(cls, crawler: Crawler) -> Options:
-        """Read the settings of *crawler*, once.
-
-        Raises SettingsError, which names every wrong ``BLOOM_*`` setting. Raises UnusableError if ``JOBDIR`` cannot be
-        used.
-        """
-        if _OPTIONS in vars(crawler):
-            options: Options = vars(crawler)[_OPTIONS]
-            return options
-        bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
-        if jobdir is not None and looks_only(crawler):
-            logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
-            jobdir = None
-        options = vars(crawler)[_OPTIONS] = cls(crawler, bloom, jobdir, looks_only(crawler), fingerprints_of(crawler))
-        return options
-
-    @property
-    def stats(self) -> StatsCollector:
-        """Scrapy's."""
-        assert self.crawler.stats is not None  # noqa: S101 - fingerprints_of() has checked
-        return self.crawler.stats
-
-    @property
-    def spider_name(self) -> str:
-        """The name of the spider."""
-        spider = self.crawler.spider
-        return self.crawler.spidercls.name if spider is None else spider.name
+_ATTRIBUTE = "_scrapy_bloom_options"
+"""Of a crawler: what its settings say."""
 
 
 class OurFilter(Protocol):
@@ -126,15 +83,44 @@ class OurFilter(Protocol):
         """Return the answer of *request_seen*, and the fingerprint that this call has remembered, if it did."""
 
 
-def register_filter(crawler: Crawler, dupefilter: OurFilter) -> None:
-    """Note that *dupefilter* is the filter of *crawler*."""
-    vars(crawler)[_FILTER] = dupefilter
+@dataclass(eq=False)
+class Options:
+    """What the settings of a crawl say. Each component of ours checks them when it is made."""
 
+    crawler: Crawler
+    stats: Any
+    bloom: BloomSettings
+    jobdir: Path | None
+    """None also for commands that look at pages instead of crawling."""
+    looks_only: bool
+    fingerprints: Fingerprints
+    filter: OurFilter | None = None
+    """Our filter, which a filter of the user's may hold inside; None: there is none."""
 
-def filter_of(crawler: Crawler) -> OurFilter | None:
-    """Return the filter of *crawler*; None if it has another than ours."""
-    dupefilter: OurFilter | None = vars(crawler).get(_FILTER)
-    return dupefilter
+    @classmethod
+    def of(cls, crawler: Crawler) -> Options:
+        """Read the settings of *crawler*, once.
+
+        Raises SettingsError, which names every wrong ``BLOOM_*`` setting. Raises UnusableError if ``JOBDIR`` cannot be
+        used.
+        """
+        known: Options | None = vars(crawler).get(_ATTRIBUTE)
+        if known is not None:
+            return known
+        bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
+        if jobdir is not None and looks_only(crawler):
+            logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
+            jobdir = None
+        fingerprints = fingerprints_of(crawler)
+        options = cls(crawler, crawler.stats, bloom, jobdir, looks_only(crawler), fingerprints)
+        vars(crawler)[_ATTRIBUTE] = options
+        return options
+
+    @property
+    def spider_name(self) -> str:
+        """The name of the spider."""
+        spider = self.crawler.spider
+        return self.crawler.spidercls.name if spider is None else spider.name
 
 
 def open_crawl(options: Options, join: Join | None, scheduler: str = "") -> SpiderCrawl:
@@ -160,7 +146,7 @@ class _Assembly:
         self._options, self._crawler = options, options.crawler
         self._join = None if options.looks_only else join
         self._scheduler, self._keeps_requests = scheduler, bool(scheduler)
-        self._filter = filter_of(options.crawler)
+        self._filter = options.filter
         self._fingerprints = options.fingerprints if self._filter is None else self._filter.fingerprints
         self._stats = options.stats
         self._changes_options = None if options.looks_only else options.bloom.changes

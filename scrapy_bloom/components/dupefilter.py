@@ -11,7 +11,7 @@ from scrapy import Request, signals
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.components.assembly import Options, open_crawl, register_filter
+from scrapy_bloom.components.assembly import Options, open_crawl
 from scrapy_bloom.components.requests import Requests
 from scrapy_bloom.components.scheduler import DurableScheduler, FleetScheduler
 from scrapy_bloom.components.startup import end_crawl, log_start_errors
@@ -53,7 +53,6 @@ class BloomDupeFilter(BaseDupeFilter):
     """
 
     crawl: SpiderCrawl | None = None
-    """Set by :meth:`open`."""
     _join: Join | None = None
 
     def __init__(self, options: Options) -> None:
@@ -77,7 +76,7 @@ class BloomDupeFilter(BaseDupeFilter):
         self._decide_by = self.fingerprints.of_request
         self.answers_for_links = cls.request_seen is BloomDupeFilter.request_seen
         """Whether links may be dropped: not if a subclass has the last word on requests."""
-        register_filter(options.crawler, self)
+        options.filter = self
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:

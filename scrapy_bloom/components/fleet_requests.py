@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 _ACTING_KEYS = ("ftp_", "playwright", "splash", "selenium", "puppeteer", "nodriver", "camoufox", "zyte_api")
 """Keys of ``meta`` begin so if they make a download handler, Scrapy's or a known one, write files or run scripts."""
 _ARGUMENTS = {*FIELDS[:-1]}
-"""Of ``Request``."""
 
 
 class FleetRequests(Requests):

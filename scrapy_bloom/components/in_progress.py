@@ -59,7 +59,6 @@ class PagesInProgress:
         self._is_watched = is_watched
         self._pages: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
         self.given_back: set[Request] = set()
-        """Requests on their way back to the queue."""
 
     def hand_out(self, page: Page, request: Request, url: str, mark: Mark | None) -> Request:
         """Note that *request* of *page* goes to the engine; return the request to use.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STATE, _START_URLS = "spider.state", "start_urls"
-"""Keys of the notes."""
 LOOK_AHEAD = 1_000
 """Start URLs behind the last one among which the next is looked for: so many in a row a middleware may leave out."""
 

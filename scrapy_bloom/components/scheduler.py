@@ -13,7 +13,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
-from scrapy_bloom.components.assembly import Options, filter_of, open_crawl
+from scrapy_bloom.components.assembly import Options, open_crawl
 from scrapy_bloom.components.hooks import IN_PROGRESS
 from scrapy_bloom.components.in_progress import CURRENT
 from scrapy_bloom.components.startup import log_start_errors
@@ -49,7 +49,6 @@ class DurableScheduler(BaseScheduler):
     """
 
     spider: Spider
-    """Set by :meth:`open`, as :attr:`crawl` is."""
     crawl: SpiderCrawl | None = None
     _join: Join | None = None
 
@@ -67,7 +66,7 @@ class DurableScheduler(BaseScheduler):
         """Open the crawl, then the filter. Raises BloomError, before the first request, if the job cannot be used."""
         self.spider = spider
         self.crawl = open_crawl(self._options, self._join, type(self).__name__)
-        self._filter = filter_of(self._options.crawler)
+        self._filter = self._options.filter
         if self._join is not None and IN_PROGRESS in self.crawl.pages.missing_hooks:
             advice = "Please report it together with the Scrapy version."  # others would wait for its acknowledgements
             raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
@@ -169,7 +168,7 @@ class FleetScheduler(DurableScheduler):
         """Build the scheduler of *crawler*, and its duplicate filter."""
         with log_start_errors(logger):
             scheduler = super().from_crawler(crawler)
-            if filter_of(crawler) is None:
+            if scheduler._options.filter is None:
                 need = "FleetScheduler needs scrapy_bloom.BloomDupeFilter: workers share its filter"
                 raise SettingsError([f"DUPEFILTER_CLASS is {crawler.settings['DUPEFILTER_CLASS']!r}; {need}"])
             return scheduler

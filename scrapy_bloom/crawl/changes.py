@@ -64,7 +64,6 @@ class GivenItem:
     row: ItemRow
     """The row that is written when the page is committed."""
     before: list[ItemRow]
-    """The rows that earlier cycles left."""
     change: Change
     copy: object = None
     """The copy of the item that feeds keep."""

@@ -57,7 +57,6 @@ class Crawl(PageEffects):
     stays: bool
     """Whether what is left at the end stays in a job directory."""
     url_rules: Sequence[str]
-    """``BLOOM_URL_RULES``."""
     finish_reason: str | None = None
     """None: it is not closed."""
     has_failed: bool = False

@@ -47,9 +47,7 @@ class Decisions:
         self._failed = ScalableBloomFilter(1_000, 1e-3)
         self._followed_again: set[bytes] = set()
         self.forget_failed = forget_failed
-        """``BLOOM_FORGET_FAILED``."""
         self.add: Callable[[bytes], bool] = guard.counting(self._add_once if forget_failed else store.add)
-        """Remembers a fingerprint, and returns whether it was new."""
 
     def _add_once(self, fingerprint: bytes) -> bool:
         """Add *fingerprint*. The page of one that has failed in this run is followed once.

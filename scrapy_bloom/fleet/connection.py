@@ -42,22 +42,18 @@ EXIT_SECONDS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """How one worker joins a fleet."""
+    """How one worker joins a fleet. *of_queue* and *of_client* are arguments of Queue and LeaseClient."""
 
     spider: str
-    """Its name."""
     address: Mapping[str, Any]
     """Of the server, as arguments of :class:`Server`. They may hold a password."""
     directory: Path | None
     """``JOBDIR/requests.bloom``; None without a job directory."""
     open_journal: Callable[[Path], Journal]
-    """Opens the journal of this worker's own feeds in its directory."""
     scrapy_redis: ScrapyRedis
     """What scrapy-redis may have left on the server."""
     of_queue: Mapping[str, Any]
-    """Arguments of :class:`Queue`."""
     of_client: Mapping[str, Any]
-    """Arguments of :class:`LeaseClient`."""
 
 
 def connect(

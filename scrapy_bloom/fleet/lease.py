@@ -116,15 +116,12 @@ class LeaseClient:
         # behind the lock
         self._outbox = Outbox(queue, journal or Journal())
         self.times_back = 0
-        """How often the server went back in time."""
         # of the thread
         self.failure: Exception | None = None
         """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
         self.counts: Counter[str] = Counter()
-        """Figures for the stats, by name."""
         self._session = Session()
         self.start = StartLease(can_run=can_start)
-        """Whether this worker runs start()."""
 
     @property
     def paused(self) -> Paused:

@@ -58,7 +58,6 @@ class Part(NamedTuple):
     items: bytes = b""
     """Lines for the file of ``scrapy bloom crawl``."""
     links: Sequence[Link] = ()
-    """Unfiltered requests."""
     feed_items: Sequence[Any] = ()
     """Items for the feeds of this worker, which are not sent."""
 

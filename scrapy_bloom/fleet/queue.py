@@ -103,7 +103,6 @@ class Queue:
     ) -> None:
         self.server, self.prefix = server, prefix
         self.where = f"on {server.where} under {prefix}"
-        """Where it is, for messages."""
         self.shards = 1
         if start_urls and server.is_cluster and self.key(0) not in start_urls:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"

@@ -28,7 +28,6 @@ AWAY = (
 )
 """A server that cannot be reached, or does not answer in time. A command may have been carried out."""
 FAILURES = (exceptions.RedisError, *AWAY)
-"""Everything that a command to a server may raise."""
 
 
 class ServerAwayError(UnusableError):

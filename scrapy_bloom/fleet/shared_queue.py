@@ -34,11 +34,8 @@ class Listed(NamedTuple):
     """Seconds since 1970."""
     entry: bytes
     value: bytes
-    """As it is on the list."""
     score: str
-    """Of its lane."""
     key: str
-    """Of its shard."""
 
     @property
     def url(self) -> str:

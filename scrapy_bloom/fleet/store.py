@@ -79,7 +79,6 @@ class FleetStore(Store):
         self.chain = self._new_chain()
         """What this process knows. A duplicate in here is dropped without asking."""
         self.in_flight: set[Page] = set()
-        """The pages in progress."""
         self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
         self._client, self._on_close = connect(options, settings, fingerprints)
         self.items = io.BytesIO()
@@ -87,7 +86,6 @@ class FleetStore(Store):
         self.where, self.paused = self._queue.where, self._client.paused
         self.in_memory: deque[Page] = deque()
         self.start = self._client.start
-        """Whether this worker runs start()."""
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     @property

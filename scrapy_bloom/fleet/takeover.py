@@ -50,7 +50,6 @@ class ScrapyRedis:
 
     spider: str
     names: Sequence[str]
-    """The Redis keys."""
     is_fifo: bool
     """Whether a list of requests is a queue whose first request in is the first out."""
     has_its_fingerprints: bool

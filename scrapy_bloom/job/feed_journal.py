@@ -62,7 +62,6 @@ class FeedJournal(Journal):
             raise UnusableError(directory / NAME, f"is damaged: {error}", advice=advice) from error
         self._state = self._database.state.next_run()
         self.noted = NotedFeeds(self._database, directory / "feeds.appended")
-        """The feeds that are part of its commits."""
         self._held: list[Item] = []
         self._ended: deque[tuple[str, Sequence[Item]]] = deque()  # calls, and what the server has taken
         self._appended: list[str] = []  # calls whose items the next commit has

@@ -145,7 +145,6 @@ class JobStore(MemoryStore):
         super().__init__(files.chain, order, share, pages, where=f"in {files.directory}")
         self._files = files
         self.in_flight: set[Page] = set()
-        """The pages in progress."""
         self.left_unread = 0
         """Rows that could not be made requests: a callback was renamed, perhaps. They stay for a later run."""
         self.database = files.database
