@@ -20,7 +20,7 @@ from scrapy.utils.project import data_path
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.changes import SpiderChanges
 from scrapy_bloom.components.fingerprints import fingerprints_of
-from scrapy_bloom.components.hooks import IN_PROGRESS, missing_hooks, wake_engine, watch_engine
+from scrapy_bloom.components.hooks import missing_hooks, wake_engine, watch_engine
 from scrapy_bloom.components.in_progress import PagesInProgress
 from scrapy_bloom.components.job_notes import SpiderState, StartUrls
 from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
@@ -207,14 +207,12 @@ class _Assembly:
             url_rules=bloom.url_rules,
         )
         store.begin(core)
-        missing = missing_hooks(crawler)
         pages = PagesInProgress(
-            missing,
+            missing_hooks(crawler),
             {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")},
             decisions,
             self._fingerprints,
             changes,
-            is_watched=IN_PROGRESS not in missing,
         )
         crawl = SpiderCrawl(crawler, core, pages, requests, start_urls, options.jobdir)
         watch_engine(crawler, pages, crawl.done if self._keeps_requests else None, crawl.end)

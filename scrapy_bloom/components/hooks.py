@@ -21,7 +21,7 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
-from scrapy_bloom.components.in_progress import CURRENT, NotModified
+from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS, NotModified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-IN_PROGRESS = "engine._slot.inprogress"
 DOWNLOADER_SLOTS = "engine.downloader.slots[...].queue, .delay"
 SPIDER_CLOSED = "engine._spider_closed_callback"
 LINK_EXTRACTOR = "LinkExtractor._link_allowed, LxmlParserLinkExtractor._iter_links"

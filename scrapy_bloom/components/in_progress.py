@@ -31,6 +31,10 @@ ITEM: ContextVar[GivenItem | None] = ContextVar("scrapy_bloom_item", default=Non
 """With ``BLOOM_CHANGES``, the item that is being processed by pipelines and signal handlers."""
 
 
+IN_PROGRESS = "engine._slot.inprogress"
+"""The private API of Scrapy that reports when the engine is done with a request."""
+
+
 class NotModified(IgnoreRequest):
     """The answer to a conditional request of ours was 304. Nobody but us gets to see it."""
 
@@ -38,9 +42,8 @@ class NotModified(IgnoreRequest):
 class PagesInProgress:
     """The pages that the engine works on, which :mod:`scrapy_bloom.components.hooks` watches.
 
-    *missing_hooks* are private Scrapy APIs that we rely on and this Scrapy does not have. *is_watched*: the hook
-    reports when the engine is done with a request. Otherwise no page is ever done, its items would wait, and we know of
-    no page. *failing_statuses* are ``RETRY_HTTP_CODES``. *fingerprints* are those of the *decisions*.
+    *missing_hooks* are private Scrapy APIs that we rely on and this Scrapy does not have. *failing_statuses* are
+    ``RETRY_HTTP_CODES``. *fingerprints* are those of the *decisions*.
     """
 
     def __init__(
@@ -50,13 +53,12 @@ class PagesInProgress:
         decisions: Decisions,
         fingerprints: Fingerprints,
         changes: NoChanges,
-        *,
-        is_watched: bool,
     ) -> None:
         self.missing_hooks = missing_hooks
         self._failing_statuses, self._decisions, self.fingerprints = failing_statuses, decisions, fingerprints
         self._changes = changes
-        self._is_watched = is_watched
+        # Otherwise no page is ever done, its items would wait, and we know of no page.
+        self._is_watched = IN_PROGRESS not in missing_hooks
         self._pages: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
         self.given_back: set[Request] = set()
 

@@ -87,9 +87,7 @@ class SpiderCrawl:
 
         Without a *fingerprint* it is not filtered.
         """
-        guard, mark = self.core.guard, None
-        if guard.share is not None:
-            mark = guard.mark(asked_for(request), parent, fingerprint)
+        mark = self.core.guard.mark(asked_for(request), parent, fingerprint)
         pending = self.requests.pending(request, fingerprint, mark)
         is_durable = self.core.push(pending, parent, request.meta.get("depth"))
         if parent is not None and not (fingerprint and is_durable):
@@ -110,8 +108,7 @@ class SpiderCrawl:
                     self._follow(restored, page)
                     continue
                 request, mark = restored
-            url = "" if self.core.guard.share is None else asked_for(request)
-            return self.pages.hand_out(page, request, url, mark), page
+            return self.pages.hand_out(page, request, asked_for(request), mark), page
         return None
 
     def _follow(self, led_to: list[tuple[Request, bytes | None]], page: Page) -> None:

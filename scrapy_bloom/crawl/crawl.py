@@ -97,8 +97,7 @@ class Crawl(PageEffects):
     def done(self, page: Page, depth: object) -> None:
         """Note that the engine is done with *page*, whose request has this *depth*."""
         self.progress.estimate.finished.append(depth)
-        if self.guard.share is not None:
-            self.guard.done(page)
+        self.guard.done(page)
         self.store.done(page)
 
     def is_given_up(self) -> bool:
@@ -119,7 +118,7 @@ class Crawl(PageEffects):
                 batch.failed.append(page.failed)
         elif page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
             self.delta.done(page)
-        if batch is not None and self.changes.is_on:
+        if batch is not None:
             self.changes.take(page, batch)
 
     def flush(self) -> None:
