@@ -99,39 +99,49 @@ def test_what_cannot_be_typed_is_one_line_that_says_what_can(
     assert allowed in told.err.replace("'", "")
 
 
-WITHOUT_THE_EXTRA: list[tuple[list[str], int, str]] = [
-    (["crawl", "--help"], OK, "--workers"),
-    (["crawl", "books"], USAGE, 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'),
-    (["import", "redis://localhost", "books"], USAGE, "scrapy-bloom[fleet]"),
-    (["info", "redis://localhost", "bloom:books"], USAGE, "scrapy-bloom[fleet]"),
-    (["report", "redis://localhost", "bloom:books", "-o", "page.html"], USAGE, "scrapy-bloom[fleet]"),
-]
-
-
-def test_without_the_extra_the_commands_of_a_fleet_say_what_to_install() -> None:
-    """In one line, for an installation from an index and for one from a checkout. Their help needs no extra."""
-    program = """
-import contextlib, importlib.util, io, json, sys
+FRESH = """
+import contextlib, importlib.util, io, json, runpy, sys
+import scrapy.cmdline, scrapy.commands
+before = set(sys.modules)
+import scrapy_bloom.commands.scrapy_command
+print(*sorted(set(sys.modules) - before))
 find_spec = importlib.util.find_spec
 sys.modules |= {"redis": None, "msgpack": None}  # as if not installed
 importlib.util.find_spec = lambda name, *rest: None if name in ("redis", "msgpack") else find_spec(name, *rest)
-from scrapy_bloom.commands.command_line import main
 for line in sys.stdin:
-    out, err, code = io.StringIO(), io.StringIO(), None
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv[1:] = json.loads(line)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            code = main(json.loads(line))
+            runpy.run_module("scrapy_bloom", run_name="__main__")
         except SystemExit as ended:
             code = ended.code
     print(json.dumps([code, out.getvalue(), err.getvalue()]))
 """
-    lines = "\n".join(json.dumps(arguments) for arguments, *_ in WITHOUT_THE_EXTRA)
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, input=lines, capture_output=True, text=True, check=True
-    )
-    for (_, code, told), line in zip(WITHOUT_THE_EXTRA, ran.stdout.splitlines(), strict=True):
-        found, out, err = json.loads(line)
-        assert (found, err.count("\n")) == (code, 0 if code == OK else 1), err
+INSTALL = 'pip install "scrapy-bloom[fleet]", or in a checkout pip install ".[fleet]"'
+TYPED: list[tuple[str, int, str]] = [
+    ("check nowhere http://a.example/", USAGE, "nowhere"),
+    ("crawl --help", OK, "--workers"),
+    ("crawl books", USAGE, INSTALL),
+    ("import redis://localhost books", USAGE, INSTALL),
+    ("info redis://localhost bloom:books", USAGE, INSTALL),
+    ("report redis://localhost bloom:books -o page.html", USAGE, INSTALL),
+]
+
+
+def test_a_process_imports_little_and_needs_no_extra() -> None:
+    """The entry point, which every `scrapy` command imports, brings in nothing but itself. ``python -m scrapy_bloom``
+    prints to standard output and returns the exit code of the command. Without the extra, those of a fleet say what to
+    install, in one line, for an installation from an index and for one from a checkout; their help needs no extra."""
+    lines = "\n".join(json.dumps(typed.split()) for typed, *_ in TYPED)
+    command = [sys.executable, "-c", FRESH]
+    ran = subprocess.run(command, cwd=ROOT, input=lines, capture_output=True, text=True, check=True)
+    imported, *answers = ran.stdout.splitlines()
+    names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
+    assert imported.split() == names
+    for (_, code, told), answer in zip(TYPED, answers, strict=True):
+        found, out, err = json.loads(answer)
+        assert (found, err.count("\n"), bool(out)) == (code, code != OK, code == OK), err
         assert told in out + err
 
 
@@ -161,32 +171,11 @@ def test_no_job_is_one_line_that_names_the_directory(
     assert not any(tmp_path.iterdir())
 
 
-def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
-    """It prints to standard output and returns the exit code of the command."""
-    command = [sys.executable, "-m", "scrapy_bloom", "check", str(tmp_path), "http://a.example/"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, str(tmp_path) in ran.stderr) == (USAGE, "", True)
-
-
 def test_scrapy_hands_its_arguments_on(scrapy: Scrapy) -> None:
     """`scrapy bloom` gives the same answers and exit codes, also for options that Scrapy does not know."""
     ran = scrapy("bloom", "plan", "--urls", "1e6", "--json")
     assert (ran.returncode, ran.stderr) == (OK, "")
     assert '"urls": 1000000' in ran.stdout
-
-
-def test_scrapy_starts_no_slower(tmp_path: Path) -> None:
-    """The entry point, which every `scrapy` command imports, brings in nothing but itself."""
-    program = """
-import sys, scrapy.cmdline, scrapy.commands
-before = set(sys.modules)
-import scrapy_bloom.commands.scrapy_command
-print(*sorted(set(sys.modules) - before))
-"""
-    command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    names = ["scrapy_bloom", "scrapy_bloom.commands", "scrapy_bloom.commands.scrapy_command"]
-    assert ran.stdout.split() == names
 
 
 def test_a_reader_that_has_had_enough_is_no_error(
