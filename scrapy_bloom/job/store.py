@@ -150,7 +150,7 @@ class JobStore(MemoryStore):
         self.database = files.database
         self.before = files.database.state
         """As the last run left it."""
-        self.noted = NotedFeeds(self.database, self.directory / "appended")
+        self.noted = NotedFeeds(self.database, files.directory / "appended")
         lifo, paused = order.is_lifo, self.paused
         self.frontier = Frontier(is_lifo=lifo, read=self._read, share=share, pages=pages, paused=paused)
         # It has no share and no limit of pages: requests that these hold back would be lost with the process.
@@ -167,11 +167,6 @@ class JobStore(MemoryStore):
         self.add = self.chain.add if writes_at_once else self._commits.add
         self._last_id = self.before.last_id
         self._notes = self.database.notes("state")  # as the last commit has them
-
-    @property
-    def directory(self) -> Path:
-        """``JOBDIR/requests.bloom``."""
-        return self._files.directory
 
     @property
     def durable(self) -> Frontier:
