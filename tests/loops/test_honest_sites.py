@@ -5,7 +5,7 @@ import pytest
 from benchmarks.loops import crawl
 from benchmarks.sites.plain import ITEMS, SHAPES, PlainSite
 
-FAST = ("sensors", "facets")
+FAST = ("facets",)
 
 
 @pytest.mark.parametrize("fifo", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lifo", "fifo"])

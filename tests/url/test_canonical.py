@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from typing import Any
 from urllib.parse import urlparse
 
@@ -13,6 +10,7 @@ from w3lib.url import canonicalize_url as w3lib_canonicalize_url
 from scrapy_bloom.components.fingerprints import fingerprint_url
 from scrapy_bloom.url import canonical
 from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical
+from tests.support.processes import run_script
 from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, outcome, short_strings
 
 
@@ -117,7 +115,7 @@ from scrapy import Request
 from scrapy_bloom.components import fingerprints as fingerprint
 from scrapy_bloom.url import canonical
 log = io.StringIO()
-logging.basicConfig(stream=log, format="%(levelname)s %(message)s")
+logging.basicConfig(stream=log, format="%(levelname)s %(message)s", force=True)
 real, real_fingerprint = w3lib.url.canonicalize_url, scrapy.utils.request.fingerprint
 urls = canonical.SELF_CHECK_URLS
 def import_again():
@@ -129,22 +127,9 @@ def import_again():
 """
 
 
-def in_fresh_python(script: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS_AGAIN + script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_another_w3lib_switches_the_fast_path_off() -> None:
     """If the installed w3lib differs in anything, every URL goes to it, after one warning that names it."""
-    in_fresh_python(f"""
+    run_script(f"""{IMPORTS_AGAIN}
 for name, change in {SUBTLE_CHANGES!r}.items():
     asked = []
     def changed(url, *args, **kwargs):

@@ -21,7 +21,8 @@ from scrapy_bloom.components.fingerprints import (
 )
 from scrapy_bloom.url.canonical import SELF_CHECK_URLS
 from scrapy_bloom.url.rules import resolve
-from tests.url.test_canonical import in_fresh_python
+from tests.support.processes import run_script
+from tests.url.test_canonical import IMPORTS_AGAIN
 from tests.url.urlcases import ANY_URLS, NEAR_URLS, REAL_LOOKING, mutations, outcome
 
 URL = "http://example.com/a?b=2&a=1#f"
@@ -151,7 +152,9 @@ def test_real_looking_urls(count: int) -> None:
 
 def test_another_scrapy_switches_the_fast_path_off() -> None:
     """If Scrapy hashes anything else, it makes every fingerprint itself, after one warning; rules still hold."""
-    in_fresh_python("""
+    run_script(
+        IMPORTS_AGAIN
+        + """
 def changed(request):
     return b"head" if request.method == "HEAD" else real_fingerprint(request)
 scrapy.utils.request.fingerprint = changed
@@ -163,7 +166,8 @@ assert fingerprint.fingerprint_url("http://a/?b&a") == real_fingerprint(Request(
 from scrapy_bloom.url.rules import resolve
 of_request, of_url = fingerprint.fingerprints_under(resolve("common"))
 assert of_request(Request("http://a/?utm_source=x")) == of_url("http://a:80/") == real_fingerprint(Request("http://a/"))
-""")
+"""
+    )
 
 
 class Ours(RequestFingerprinter):

@@ -17,7 +17,7 @@ from tests.zoo.random_spiders import species as random_spider
 ZOO = {species.name: species for species in species_in(*OWN)}
 IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(4)]
 TEAM = 10
-FAST = ["LoginThenHome", "ItemsOfStart", "Failing", "Outputs", "FirstPageByRule", "TypesAndFiles", "LinkedFailures"]
+FAST = ["LoginThenHome", "ItemsOfStart", "Outputs", "TypesAndFiles", "LinkedFailures"]
 
 
 @pytest.fixture(scope="session")
