@@ -22,6 +22,7 @@ from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy_bloom.fleet import lease
 from tests.fleet.servers import IMPATIENT, PATIENCE
 from tests.support import crawls
+from tests.support.crawler import OwnSettings
 from tests.support.processes import PROCESSES
 
 QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_LEVEL": "INFO"}
@@ -136,7 +137,7 @@ def crawl(url: str, settings: dict[str, Any], directory: Path) -> None:
             yield {"url": response.url}
             yield from response.follow_all(css="a")
 
-    process = CrawlerProcess({**QUIET, **settings})
+    process = CrawlerProcess(OwnSettings({**QUIET, **settings}))
     crawler = process.create_crawler(SiteSpider)
     process.crawl(crawler)
     process.start()

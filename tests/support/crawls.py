@@ -26,6 +26,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
 from typing_extensions import Self
 
+from tests.support.crawler import OwnSettings
 from tests.support.processes import PROCESSES
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
@@ -309,7 +310,7 @@ def crawl_here(settings: dict[str, Any]) -> None:
     kind: Any = scrapys.CrawlerProcess
     if settings.get("TWISTED_REACTOR_ENABLED") is False:
         kind = scrapys.AsyncCrawlerProcess
-    process = kind(settings)
+    process = kind(OwnSettings(settings))
     crawler = process.create_crawler(load_object(settings.get("SPIDER", FollowSpider)))
     process.crawl(crawler)
     process.start()

@@ -13,6 +13,7 @@ import scrapy_bloom  # noqa: F401 - imported once, before the processes fork
 from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
 from scrapy_bloom.crawl import crawl as owner
 from scrapy_bloom.job import commits, open_pages
+from tests.support.crawler import OwnSettings
 
 SETTINGS = {
     "LOG_LEVEL": "INFO",
@@ -88,10 +89,10 @@ def crawl(orders: list[Order], directory: Path) -> None:
     os.chdir(directory)
     open_pages.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages of many spiders take longer than 30 s together
     commits.COMMIT_SECONDS, owner.TICK_SECONDS = 0.1, 0.05  # so that kills need not wait for commits
-    process = CrawlerProcess({"LOG_LEVEL": "INFO"})
+    process = CrawlerProcess(OwnSettings({"LOG_LEVEL": "INFO"}))
     for number, order in enumerate(orders):
         spider = order.species.load()
-        crawler = Crawler(spider, settings_of(order, spider), init_reactor=not number)
+        crawler = Crawler(spider, OwnSettings(settings_of(order, spider)), init_reactor=not number)
         done = process.crawl(crawler, base=order.url)
         done.addBoth(lambda _, order=order, crawler=crawler: _note_end(order, crawler))
     process.start()
