@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
-from tests.commands.conftest import Answer, fetched
+from tests.commands.conftest import Answer, Scrapy, Site, fetched
 from tests.fleet.commands import Command
 from tests.support.engine import opened, snapshot, wait_for_job
 
@@ -100,6 +100,22 @@ def test_pages_of_the_last_commit_are_counted(tmp_path: Path, monkeypatch: pytes
         assert found["pages"] == pages
         now = time.time()
         monkeypatch.setattr("time.time", lambda now=now: now - 3600)
+
+
+@pytest.mark.parametrize(
+    "command", ["shell -c response.url /new", "fetch /new", "parse --spider=books /new", "fetch /0"]
+)
+def test_commands_of_scrapy_that_look_at_pages_leave_the_job_alone(
+    job: Path, site: Site, scrapy: Scrapy, command: str
+) -> None:
+    """With JOBDIR in a project's settings, they fetch that page, seen or not, and nothing that is pending, and remember
+    nothing."""
+    before = state_of(job / "requests.bloom")
+    site.forget_hits()
+    *words, path = command.split()
+    ran = scrapy(*words, site.url + path, "-s", f"JOBDIR={job}")
+    assert (ran.returncode, site.hits) == (OK, {path: 1}), ran.stderr
+    assert state_of(job / "requests.bloom") == before
 
 
 def test_a_damaged_layer_is_a_finding(job: Path, answer: Answer) -> None:

@@ -1,7 +1,6 @@
 """Our scheduler and our filter, with each other's and with Scrapy's."""
 
 import gc
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,8 +17,6 @@ from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
 from scrapy_bloom.links.spider import UnseenLinks
-from tests.fleet.commands import Command
-from tests.support.crawls import Site
 from tests.support.engine import (
     BY_PRIORITY,
     SCRAPY_LEAVES_FILES_OPEN,
@@ -380,40 +377,6 @@ def test_a_filter_works_without_a_crawl(tmp_path: Path) -> None:
         found = [dupefilter.request_seen(ONE), dupefilter.request_seen(ONE)]
         dupefilter.close("finished")
     assert found == [True, True]  # it is in the files
-
-
-def test_commands_that_look_at_pages_leave_the_job_alone(tmp_path: Path) -> None:
-    """With JOBDIR in a project's settings, they neither fetch what is pending nor remember what they fetched."""
-    with opened(tmp_path) as engine:
-        engine.push(ONE)
-
-    async def start(self: Spider) -> Any:
-        yield TWO
-
-    start.__module__ = "scrapy.commands.parse"
-    spider = type("Looking", (PlainSpider,), {"start": start})
-    with opened(tmp_path, spider=spider) as engine:
-        assert len(engine.scheduler) == 0
-        assert engine.push(ONE, TWO) == [True, True]
-    with opened(tmp_path) as engine:
-        assert engine.push(TWO) == [True]
-        assert len(engine.drain()) == 2
-
-
-@pytest.mark.parametrize("command", [["shell", "-c", "response.url"], ["fetch"]], ids=["shell", "fetch"])
-def test_the_real_commands_leave_the_job_alone(tmp_path: Path, command: list[str]) -> None:
-    """The shell has an engine without a crawl; it and ``fetch`` run in a job whose requests stay pending."""
-    with opened(tmp_path) as engine:
-        engine.push(ONE)
-    settings = {"JOBDIR": str(tmp_path), "ADDONS": json.dumps({"scrapy_bloom.Addon": 300})}
-    options = [f"--set={name}={value}" for name, value in settings.items()]
-    with Site({"/": []}) as site:
-        running = Command(tmp_path, "scrapy", *command, site.url + "/", *options)
-        running.finish()
-        assert running.code == 0, running.log()
-        assert site.hits == {"/": 1}
-    with opened(tmp_path) as engine:
-        assert engine.drain() == [ONE.url]
 
 
 def test_the_telnet_console_counts_what_is_pending(tmp_path: Path) -> None:

@@ -347,58 +347,27 @@ def outcomes_of(pages: Pages, due: set[str]) -> Outcomes:
     return outcomes
 
 
-def drawn_site(rng: random.Random) -> Pages:
-    paths = [f"/{number}" for number in range(rng.randint(4, 14))]
-    pages = {"/": Page(links=tuple(paths[:3]))}
-    for number, path in enumerate(paths):
-        links = tuple(rng.sample(paths, min(len(paths), rng.randint(0, 3)))) + tuple(paths[number + 1 : number + 2])
-        items = {f"{number}-{place}": rng.randrange(9) for place in range(rng.randint(0, 3))}
-        pages[path] = Page(items, links, has_validator=rng.random() < 0.7)
-    return pages
+def drawn_page(rng: random.Random, paths: list[str]) -> Page:
+    """Return a page with some of the items that any page may have."""
+    items = {str(sku): rng.randrange(5) for sku in rng.sample(range(12), rng.choice([0, 1, 1, 2, 3]))}
+    status = rng.choice([*[200] * 12, 404, 410, 403, 500, 503])
+    moved_to = "/0" if status == 200 and rng.random() < 0.2 else ""
+    return Page(items, tuple(rng.sample(paths, rng.randint(0, 3))), status, moved_to, rng.random() < 0.7)
 
 
-def changed_site(pages: Pages, rng: random.Random, cycle: int) -> Pages:
-    """Return the site one night later: pages and items appear, change, vanish, move and fail."""
-    pages = {
-        path: replace(page, status=200) if page.status in {403, 500, 503} else page for path, page in pages.items()
-    }
-    for _ in range(rng.randint(0, 6)):
-        path = rng.choice([path for path in pages if path != "/"])
-        page, other = pages[path], rng.choice(list(pages))
-        action = rng.randrange(10)
-        if action == 0 and page.items:
-            page = replace(page, items={**page.items, rng.choice(list(page.items)): rng.randrange(9)})
-        elif action == 1:
-            page = replace(page, items={**page.items, f"{cycle}+{rng.randrange(10**6)}": rng.randrange(9)})
-        elif action == 2 and page.items:
-            page = replace(page, items={sku: price for sku, price in page.items.items() if sku != min(page.items)})
-        elif action == 3 and page.items and other != path and page.status == pages[other].status == 200:
-            sku = min(page.items)
-            pages[other] = replace(pages[other], items={**pages[other].items, sku: page.items[sku]})
-            page = replace(page, items={name: price for name, price in page.items.items() if name != sku})
-        elif action == 4:
-            page = replace(page, status=rng.choice([404, 410]), moved_to="")
-        elif action == 5:
-            page = replace(page, status=rng.choice([403, 500, 503]), moved_to="")
-        elif action == 6:
-            pages[other] = replace(pages[other], links=tuple(link for link in pages[other].links if link != path))
-            page = pages[path]
-        elif action == 7:
-            new = f"/new{cycle}-{rng.randrange(10**6)}"
-            pages[new] = Page({new: rng.randrange(9)})
-            page = replace(page, links=(*page.links, new))
-        elif action == 8:
-            page = replace(page, status=200, moved_to="" if page.moved_to else "/0")
-        else:
-            page = replace(page, has_validator=not page.has_validator)
-        pages[path] = page
-    return pages
+def drawn_site(rng: random.Random, before: Pages) -> Pages:
+    """Return a site, or what has become of it one night later: pages and items appear, change, vanish, move and
+    fail."""
+    paths = [f"/{number}" for number in range(len(before) + rng.randint(0, 2) if before else rng.randint(4, 14))]
+    kept = {path: before[path] for path in paths if path in before and rng.random() < 0.7}
+    pages = {path: kept.get(path) or drawn_page(rng, paths) for path in paths}
+    return {**pages, "/": Page(links=tuple(rng.sample(paths, len(paths) // 2)))}
 
 
 def play(job: Job, seed: int, cycles: int, capsys: pytest.CaptureFixture[str]) -> None:
     rng, model, pages = random.Random(seed), Model(), {}
     for cycle in range(cycles):
-        pages = changed_site(pages, rng, cycle) if pages else drawn_site(rng)
+        pages = drawn_site(rng, pages)
         kills = tuple(rng.randint(1, 8) for _ in range(rng.choice([0, 0, 1, 2])))
         stats = job.cycle(pages, kills)
         reports, words = model.cycle(outcomes_of(pages, model.due()))
