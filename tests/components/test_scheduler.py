@@ -1,6 +1,7 @@
 """Our scheduler and our filter, with each other's and with Scrapy's."""
 
 import gc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -97,6 +98,12 @@ def start_request(url: str, **others: Any) -> Request:
     return Request(url, dont_filter=True, meta={"is_start_request": True, **others})
 
 
+def asked_for(job: Path, requests: Sequence[Request | str], spider: type[Spider] = Listed) -> list[bool]:
+    """Return which start requests a run of the job takes in; it fetches none."""
+    with opened(job, spider=spider) as engine:
+        return engine.push(*(start_request(each) if isinstance(each, str) else each for each in requests))
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize(
     ("then", "are_asked_for"),
@@ -137,21 +144,15 @@ def test_a_finished_job_begins_its_list_again(tmp_path: Path) -> None:
         with opened(tmp_path / "job", spider=Listed) as engine:
             assert engine.push(*map(start_request, LIST)) == [True] * 4
             engine.drain()
-    engine = Engine(tmp_path / "other", spider=Listed)
-    snapshot(tmp_path / "other", tmp_path / "copy")
-    engine.push(start_request(LIST[0]))
-    engine.stop()
-    with opened(tmp_path / "copy", spider=Listed) as engine:
-        assert engine.push(*map(start_request, LIST)) == [True] * 4
+    copy = Engine(tmp_path / "other", spider=Listed).killed(tmp_path / "copy")
+    assert asked_for(copy, LIST) == [True] * 4
 
 
 def test_a_start_url_in_memory_only_is_asked_for_again(tmp_path: Path) -> None:
     """A request that cannot be serialized is lost with the process."""
-    requests = [start_request(url, **{"live": lambda: None} if n == 1 else {}) for n, url in enumerate(LIST)]
-    with opened(tmp_path / "job", spider=Listed) as engine:
-        assert engine.push(*requests) == [True] * 4
-    with opened(tmp_path / "job", spider=Listed) as engine:
-        assert engine.push(*map(start_request, LIST)) == [False, True, False, False]
+    live = start_request(LIST[1], live=lambda: None)
+    assert asked_for(tmp_path, [LIST[0], live, *LIST[2:]]) == [True] * 4
+    assert asked_for(tmp_path, LIST) == [False, True, False, False]
 
 
 class ManyListed(PlainSpider):
@@ -162,22 +163,18 @@ def test_a_middleware_may_leave_out_start_urls_and_add_others(tmp_path: Path) ->
     """A resumed job asks for those that it has not taken in, and for none behind them."""
     urls = ManyListed.start_urls
     first, then = [*urls[:2], "data:,new", *urls[5:8], urls[1007]], [*urls[:9], "data:,new", *urls[1000:1010]]
-    with opened(tmp_path / "job", spider=ManyListed) as engine:
-        assert engine.push(*map(start_request, first)) == [True] * len(first)
-    with opened(tmp_path / "job", spider=ManyListed) as engine:
-        assert engine.push(*map(start_request, then)) == [url not in first or url == "data:,new" for url in then]
-    with opened(tmp_path / "job", spider=ManyListed) as engine:
-        assert engine.push(*map(start_request, urls)) == [url not in {*first, *then} for url in urls]
+    assert asked_for(tmp_path, first, ManyListed) == [True] * len(first)
+    assert asked_for(tmp_path, then, ManyListed) == [url not in first or url == "data:,new" for url in then]
+    assert asked_for(tmp_path, urls, ManyListed) == [url not in {*first, *then} for url in urls]
 
 
 def test_an_unfiltered_request_of_a_page_is_none_of_the_list(tmp_path: Path) -> None:
     """Though it has the URL that is next in the list, and the meta of the start request that it was made from."""
-    with opened(tmp_path / "job", spider=Listed) as engine:
+    with opened(tmp_path, spider=Listed) as engine:
         page = engine.fetch(start_request(LIST[0]))
         engine.push_from(page, start_request(LIST[1]))
         engine.end(page)
-    with opened(tmp_path / "job", spider=Listed) as engine:
-        assert engine.push(*map(start_request, LIST)) == [False, True, True, True]
+    assert asked_for(tmp_path, LIST) == [False, True, True, True]
 
 
 # -- our filter under Scrapy's scheduler -------------------------------------------------------------------------------

@@ -207,7 +207,6 @@ def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_r
         (directory / name).unlink(missing_ok=True)
     start_at = [site.url + path for path in settings.get("START", ["/"])]
     usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
-    usual |= {"LOG_VERSIONS": []}  # to look for them takes a tenth of a short crawl
     quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
     if without_reactor:  # its HTTP client is a package that few have installed
         usual |= {"TWISTED_REACTOR_ENABLED": False, "PAGES": site.pages}
