@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from scrapy_bloom.job.inspect import JobInfo
     from scrapy_bloom.job.records import Figures
 
-_OF_A_CYCLE = ("number", "began", "new", "changed", "same", "gone", "unknown", "pages", "not_modified", "bytes_saved")
 _MOST_HOSTS, _MOST_ROWS = 25, 100
 _LINES = {
     "Crawled": {"URLs known": "urls", "pages": "pages", "duplicates": "duplicates"},
@@ -84,7 +83,7 @@ def _body(summary: dict[str, Any], job: JobInfo) -> Iterator[str]:
     yield from table(f"{waiting}: busiest hosts", summary["pending_by_host"][:_MOST_HOSTS])
     yield from table(f"{waiting}: kinds of URLs", summary["pending_by_kind"])
     yield from table("Files of items", summary["feeds"])
-    cycles = [{name: cycle[name] for name in _OF_A_CYCLE} for cycle in cycles_of(job.directory)]
+    cycles = [{name: value for name, value in cycle.items() if name != "ended"} for cycle in cycles_of(job.directory)]
     yield from table("Changes from cycle to cycle", cycles)
     yield note(
         f"Written by scrapy-bloom, {utc(time.time())}. Expected lost: pages that were not fetched because the filter "
