@@ -393,6 +393,4 @@ def _short(key: str) -> str:
 
 def _end(parent: Kind, name: str) -> str:
     """Return the suffix of a ``*`` kind: of a folder, a file name ending, a name with a query, or a query."""
-    if parent.name[-1:] == "?":
-        return "&"
-    return str(_ending(name)[0])
+    return "&" if parent.name[-1:] == "?" else str(_ending(name)[0])

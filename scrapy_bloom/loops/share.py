@@ -178,25 +178,20 @@ class Share:
         if brought.is_page:
             if self.aliases.learn(address, brought, is_copy=COPIES in mark.lane):
                 news = 0.0  # such as a picture of the same product in another colour: its kind is not worth more pages
-            if page_kinds[0].host.count_answer(has_news=brought.news > 0):
-                self.revivals += 1
+            self.revivals += page_kinds[0].host.count_answer(has_news=brought.news > 0)
         noted = _with_alike(page_kinds)
         for evidence in noted:
             evidence.note(news)
         for kind in page_kinds:
             kind.count_links(links)
-        lists = [kind for kind in self._lists(mark, brought, links) if kind not in noted]
+        is_alone = brought.news and mark.source and links == 1  # the list that alone led to a page has the credit
+        lists = [kind for kind in self._lane(mark.source).path() if kind not in noted] if is_alone else []
         for evidence in _with_alike(lists).keys() - noted.keys():
             evidence.credit()
         for node in [node for kind in (*page_kinds, *lists) for node in kind.nodes]:
             cost = node.weigh()
             if cost < node.cost * 0.999:  # dearer ones are found when it is their turn
                 self._queue(node, cost)
-
-    def _lists(self, mark: Mark, brought: Brought, links: int) -> list[Kind]:
-        """Return the kinds of the list that alone led to a page, with one of *links*. Its news are to their credit."""
-        is_alone = brought.news and mark.source and links == 1
-        return [*self._lane(mark.source).path()] if is_alone else []
 
     def report(self, groups: Iterable[Node]) -> list[tuple[str, int, str]]:
         """Return the kinds of what waits, as people read them, how many URLs wait, and one if known; most first."""
