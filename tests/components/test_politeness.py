@@ -142,7 +142,7 @@ def test_crawl_delay_is_the_least_delay(tmp_path: Path, throttled: bool) -> None
     robots = b"User-agent: *\nCrawl-delay: 0.2\n"
     settings = {**ADDON, "ROBOTSTXT_OBEY": True, "AUTOTHROTTLE_ENABLED": throttled, "AUTOTHROTTLE_START_DELAY": 0.05}
     settings |= {"SPIDER": "tests.support.crawls.NotingSpider"}
-    with Site({"/robots.txt": robots, "/": ["/1", "/2"], "/1": [], "/2": []}) as site:
+    with Site({"/robots.txt": robots, "/": [f"/{n}" for n in range(5)], **{f"/{n}": [] for n in range(5)}}) as site:
         outcome = crawl(site, tmp_path, settings)
         assert site.hits == dict.fromkeys(site.pages, 1)
     sent = outcome.stats["sent"]
