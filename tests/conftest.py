@@ -27,6 +27,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONGEST = {"fleet", "zoo"}
 ROOM = 4 * 1024**3
 """Bytes that the files of tests may need at once; the least that a file system in memory has free."""
 
@@ -43,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
     memory = "/dev/shm"
     if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the rooms whose tests take longest, so that no worker waits long for another at the end."""
+    items.sort(key=lambda item: not LONGEST.isdisjoint(item.path.parts), reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """Spare each collection of garbage the objects of modules: a twentieth of the time of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 SLOW_SET = "The slow tests, 10 minutes on two cores: pytest -m slow"
@@ -68,7 +80,5 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture
 def scrapy_leaves_files_open() -> Iterator[None]:
     """Collect the disk queues that Scrapy 2.13's own priority queues leave unclosed; the test ignores the warnings."""
-    gc.freeze()  # what is older need not be looked through
     yield
     gc.collect()
-    gc.unfreeze()

@@ -77,6 +77,7 @@ def _nothing_lost() -> dict[str, Spread]:
     return dict.fromkeys(COLUMNS, Spread.of([0.0]))
 
 
+@pytest.mark.slow
 def test_the_link_site_serves_a_folder_and_generated_pages(tmp_path: Path) -> None:
     """The first line that it prints is the URL to start from, and it ends with its stdin."""
     (tmp_path / "index.html").write_text("<p>start")

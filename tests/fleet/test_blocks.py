@@ -30,7 +30,7 @@ def bits_of(probe: blocks.Probe) -> int:
     return sum(mask << 32 * (number - 1) for number, mask in zip(probe.bits, masks, strict=False))
 
 
-@pytest.mark.parametrize("rate", [1e-1, 1e-2])
+@pytest.mark.parametrize("rate", [1e-1, pytest.param(1e-2, marks=pytest.mark.slow)])
 def test_the_rate_is_that_of_the_formula(rate: float) -> None:
     """A full layer calls as many absent keys present as the formula says, within sampling error."""
     load = blocks.load_for(rate)

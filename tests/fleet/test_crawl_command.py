@@ -189,6 +189,7 @@ def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: P
         assert "another crawl" not in (project / "items.jl").read_text()
 
 
+@pytest.mark.slow
 def test_what_others_have_written_to_the_file_stays(project: Path) -> None:
     """Between two runs of a job that have ended by themselves."""
     with Site(pages=4) as site:

@@ -57,14 +57,16 @@ def test_commands_speak_of_all_workers(server: RedisServer, capsys: Any) -> None
         assert main([command, server.url, "bloom:site", *words, "--json"]) == 0
         return dict(json.loads(capsys.readouterr().out))
 
+    own = {"RETRY_TIMES": 1, "BLOOM_FLEET_LEASE": 1}
+
     def crawl() -> None:
-        worker = start(site, server.url, RETRY_TIMES=1)
+        worker = start(site, server.url, **own)
         running.append(worker)
         assert worker.finish()["finish_reason"] == "finished", worker.log
 
     with Site(pages=80) as site, server.client() as redis, ThreadPoolExecutor(1) as pool:
         site.broken = {2, 5}
-        with workers(site, server.url, 2, RETRY_TIMES=1) as running:
+        with workers(site, server.url, 2, **own) as running:
             site.wait_for(50)
             site.gate.clear()
             wait_until(lambda: redis.hlen("{bloom:site:0}:estimates"), "a worker has sent what it knows")

@@ -132,6 +132,7 @@ def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
         FleetScheduler.from_crawler(crawler).open(crawler.spider)
 
 
+@pytest.mark.slow
 def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, cluster: list[RedisServer]) -> None:
     """On a cluster the filter is spread over all nodes, and as exact."""
     one, other = make(cluster[0].url), make(cluster[1].url)

@@ -38,7 +38,7 @@ def ended(engine: Engine, result: Any) -> Iterator[str]:
         yield request.url
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(ODD, st.integers(), st.booleans()), min_size=1, max_size=8))
 @example([({"depth": depth}, 0, False) for depth in ("3", [3], -1, 10**30, None)])
 @example([({"download_slot": slot}, 0, is_unfiltered) for slot in ([], "\ud800", None, 3) for is_unfiltered in (0, 1)])

@@ -68,7 +68,7 @@ def test_a_host_that_is_given_up_gets_no_more_pages(slots: bool) -> None:
     assert sum(group.waiting for group in crawl.frontier.groups()) == 1_000
 
 
-@pytest.mark.parametrize("slots", [True, False])
+@pytest.mark.parametrize("slots", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_news_of_a_page_in_flight_brings_its_host_back(slots: bool) -> None:
     """A host that is given up while one of its pages is in flight goes on if that page brings something."""
     crawl = Crawl(slots=slots)

@@ -10,21 +10,16 @@ from tests.zoo.cells import compare
 from tests.zoo.random_spiders import draw, fetches, species
 
 FAILED_ONCE = [1231, 6143]
-"""Seeds that have found something: they stay among those of the fast suite."""
+"""Seeds that have found something."""
 # What one program in fifty shows, 100 of them show in six of seven sets.
 SLOW = {
     range(first, first + 25): ("addon", "kill") if first % 50 else ("job", "stop") for first in range(1_000, 1_200, 25)
 }
 
 
-def test_a_few() -> None:
-    """Each gives the items of plain Scrapy after two kills."""
-    assert compare([*map(species, range(3))], ["kill"]) == {}
-
-
 @pytest.mark.slow
 def test_those_that_failed_once() -> None:
-    """They do no more."""
+    """Each gives the items of plain Scrapy, straight and after two kills."""
     assert compare([*map(species, FAILED_ONCE)], ["job", "kill"]) == {}
 
 
