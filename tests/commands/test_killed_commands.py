@@ -152,7 +152,7 @@ def contents(jobdir: Path) -> dict[str, Any]:
     return held
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("action", CASES)
 def test_a_command_that_was_killed_can_be_repeated(action: str, step: int) -> None:
     """Whichever write the kill prevents, the second call leaves the job as one call without a kill does."""

@@ -108,6 +108,7 @@ def test_seeds_of_a_job_come_once_with_the_default_callback(
         assert scrapy("bloom", "seed", job, tmp_path / "list", "--spider", spider).returncode == USAGE
 
 
+@pytest.mark.slow
 def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site, answer: Answer) -> None:
     """Its workers, which want signed requests, fetch each seed once; without the spider's name, it is not known which
     fleet it is."""

@@ -127,6 +127,7 @@ def test_without_retries_nothing_is_paused(tmp_path: Path) -> None:
     assert "bloom/pauses" not in outcome.stats
 
 
+@pytest.mark.slow
 def test_where_no_host_has_a_queue_of_its_own_nothing_is_paused(tmp_path: Path) -> None:
     """With Scrapy's plain priority queue a pause would hold all hosts; the page is retried as by Scrapy."""
     plain = {**ADDON, "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue"}

@@ -140,7 +140,7 @@ class InFiles(Contract):
 
 for _machine in (InMemory, InFiles):
     _machine.TestCase.settings = settings(
-        max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 TestInMemory, TestInFiles = InMemory.TestCase, InFiles.TestCase
 

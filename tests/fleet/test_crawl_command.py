@@ -131,6 +131,7 @@ def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(proj
         assert_each_item_once(project, site)
 
 
+@pytest.mark.slow
 def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path) -> None:
     """An item that JSON cannot hold is logged, as by Scrapy; the command says how many there are, and fails."""
     odd = 'yield {"url": response.url, "part": object() if response.url.endswith("/7") else part}'

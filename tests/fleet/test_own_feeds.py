@@ -78,7 +78,8 @@ def test_kills_neither_lose_an_item_nor_give_it_twice(
     assert [*off(*owns).values()] == [0] * buried
 
 
-@pytest.mark.parametrize("is_carried_out", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_carried_out", [True, False])
 def test_a_call_whose_answer_a_killed_worker_did_not_hear(
     server: RedisServer, tmp_path: Path, is_carried_out: bool
 ) -> None:

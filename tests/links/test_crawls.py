@@ -45,7 +45,14 @@ class Asking(UnseenLinks, FollowSpider):
         yield from response.follow_all(self.unseen_links(response.css("a"), response))
 
 
-@pytest.mark.parametrize(("spider", "settings"), [(Ours, {"DUPEFILTER_CLASS": OUR_FILTER}), (Asking, OURS), (Ours, {})])
+@pytest.mark.parametrize(
+    ("spider", "settings"),
+    [
+        (Asking, OURS),
+        pytest.param(Ours, {"DUPEFILTER_CLASS": OUR_FILTER}, marks=pytest.mark.slow),
+        pytest.param(Ours, {}, marks=pytest.mark.slow),
+    ],
+)
 def test_every_page_is_fetched(tmp_path: Path, spider: type, settings: dict[str, Any]) -> None:
     """In the rules of a CrawlSpider and in callbacks, with our filter or Scrapy's, all pages are fetched, and once."""
     own = {"SPIDER": f"{__name__}.{spider.__name__}", "START": ["/a/0.html"]}
