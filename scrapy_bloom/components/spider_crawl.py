@@ -183,9 +183,8 @@ class SpiderCrawl:
         self._timer.cancel()
         _open_crawls.discard(self)
         self.core.close(reason)
-        if (
-            getattr(engine_of(self.crawler), "spider", None) is None
-        ):  # a filter or a scheduler that is used without a crawl
+        is_alone = getattr(engine_of(self.crawler), "spider", None) is None
+        if is_alone:  # a filter or a scheduler that is used without a crawl
             self.end()
 
     def end(self) -> None:

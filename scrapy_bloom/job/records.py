@@ -193,7 +193,7 @@ class Batch:
 
     def leave_out(self, topic: str, known: dict[str, bytes]) -> None:
         """Leave out notes on *topic* that are as those *known*; the others are known from now on."""
-        for key in [key for of, key in self.notes if of == topic]:
+        for key in [key for noted_topic, key in self.notes if noted_topic == topic]:
             body = self.notes[topic, key]
             if known.get(key, b"") == body:
                 del self.notes[topic, key]
