@@ -24,7 +24,7 @@ from scrapy_bloom.filter.inspect import reading
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.store import stopped_job
 from tests.support.damage import verify_job
-from tests.support.engine import OUR_FILTER, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, opened
+from tests.support.engine import OUR_FILTER, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, opened
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
@@ -157,7 +157,7 @@ def contents(jobdir: Path) -> dict[str, Any]:
 def test_a_command_that_was_killed_can_be_repeated(action: str, step: int) -> None:
     """Whichever write the kill prevents, the second call leaves the job as one call without a kill does."""
     prepare, act = CASES[action]
-    with tempfile.TemporaryDirectory(dir=RAM) as name:  # each write of a database is synced
+    with tempfile.TemporaryDirectory() as name:  # each write of a database is synced
         job = Path(name, "job")
         prepare(job)
         copies = copied_before_writes(act, job, Path(name), step)

@@ -37,7 +37,7 @@ from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
 from tests.support import crawls
 from tests.support.crawls import ADDON, Reply
-from tests.support.engine import BY_HOST, RAM, opened
+from tests.support.engine import BY_HOST, opened
 
 CHANGES = {"key": ["sku"], "ignore": ["clock"], "field": "change"}
 
@@ -531,7 +531,7 @@ CYCLES = st.lists(st.fixed_dictionaries(dict.fromkeys(PAGES, st.tuples(OUTCOMES,
 def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int, int, bool]]]]]) -> None:
     """An item is gone when no page has it, and is compared with what the pages gave last, in any order."""
     model = Model()
-    with tempfile.TemporaryDirectory(dir=RAM) as name, closing(Database(Path(name, "job.sqlite"))) as database:
+    with tempfile.TemporaryDirectory() as name, closing(Database(Path(name, "job.sqlite"))) as database:
         for cycle, drawn in enumerate(cycles):
             reports, pages = [], {}
             for number, (outcome, items) in drawn.items():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.job import commits
-from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, RAM, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
+from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
@@ -130,7 +130,7 @@ some = settings(max_examples=2, report_multiple_bugs=False, phases=[Phase.explic
 
 def check_order(program: list[tuple[Any, ...]], order: tuple[str, str | None], in_job: bool) -> None:
     options = options_of(BY_PRIORITY, *order)
-    with tempfile.TemporaryDirectory(dir=RAM) as ours, tempfile.TemporaryDirectory(dir=RAM) as theirs:
+    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
         expected = Run(Path(theirs) if in_job else None, {**options, **SCRAPYS}).run(program)
         assert Run(Path(ours) if in_job else None, {**options, **OURS}).run(program) == expected
 
@@ -167,7 +167,7 @@ def test_hosts_that_are_equally_busy_take_turns() -> None:
 
 
 def check_turns(program: list[tuple[Any, ...]], order: tuple[str, str], in_job: bool) -> None:
-    with tempfile.TemporaryDirectory(dir=RAM) as directory:
+    with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory) if in_job else None, {**options_of(BY_HOST, *order), **OURS})
         run.run(program)
     signs = {True: 1 if order[0] == "Lifo" else -1, False: 1 if order[1] == "Lifo" else -1}

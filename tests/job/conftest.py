@@ -1,20 +1,10 @@
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scrapy_bloom.job import commits
-from tests.support.engine import RAM
-
-
-@pytest.fixture
-def ram() -> Iterator[Path]:
-    """A directory in RAM where there is one: for many commits, each of which a disk would sync."""
-    with tempfile.TemporaryDirectory(dir=RAM) as name:
-        yield Path(name)
 
 
 class Inline:

@@ -3,9 +3,8 @@
 import random
 import shutil
 import sqlite3
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,22 +15,15 @@ from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip, verify_job
-from tests.support.engine import RAM, Engine, opened
+from tests.support.engine import Engine, opened
 
 MOMENTS = 3
 
 
 @pytest.fixture(scope="module")
-def directory() -> Iterator[Path]:
-    """A directory in RAM where there is one, for hundreds of openings."""
-    with tempfile.TemporaryDirectory(dir=RAM) as name:
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def jobs(directory: Path) -> list[Job]:
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
     """A job as a kill would leave it at three moments, and stopped cleanly after the third."""
-    return begun(directory, moments=MOMENTS)
+    return begun(tmp_path_factory.mktemp("jobs"), moments=MOMENTS)
 
 
 def test_an_undamaged_job_is_whole(jobs: list[Job]) -> None:

@@ -243,32 +243,32 @@ MAKERS = (as_dict, as_item, as_dataclass, as_attrs)
 ITEMS = [make(page, item) for page in range(3) for make in MAKERS for item in range(2)]
 
 
-def test_a_job_writes_the_same_bytes(ram: Path) -> None:
+def test_a_job_writes_the_same_bytes(tmp_path: Path) -> None:
     """Each format, encoding and option, batches, and exporters of the user's, also some that keep a sum for the end,
     leave items out, or have another exporter do it; killed and stopped, and no byte tells that."""
-    write_plainly(ram / "plain", FEEDS, ITEMS, **EXPORTERS)
+    write_plainly(tmp_path / "plain", FEEDS, ITEMS, **EXPORTERS)
     script = "0-6 commit 7-8 kill 7-11 stop 12-13 commit kill 14-15 commit kill 16-23"
-    play(ram / "ours", FEEDS, script, item=ITEMS.__getitem__, **EXPORTERS)
-    assert different(ram / "ours", ram / "plain") == []
+    play(tmp_path / "ours", FEEDS, script, item=ITEMS.__getitem__, **EXPORTERS)
+    assert different(tmp_path / "ours", tmp_path / "plain") == []
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_file_is_appended_to_or_overwritten_as_by_scrapy(ram: Path, overwrite: bool) -> None:
+def test_a_file_is_appended_to_or_overwritten_as_by_scrapy(tmp_path: Path, overwrite: bool) -> None:
     """By the next cycle of a job, without a second byte-order mark, with a second header, with a second array."""
     names = [name for name in FEEDS if name.startswith("0." if overwrite else tuple("0123456789"))]
     feeds = {name: {**FEEDS[name], "overwrite": overwrite} for name in names}
     for items in (ITEMS[4:5], ITEMS[:4]):
-        write_plainly(ram / "plain", feeds, items, **EXPORTERS)
+        write_plainly(tmp_path / "plain", feeds, items, **EXPORTERS)
     if overwrite:  # somebody else's file: one of the job itself would be kept
-        write_plainly(ram / "ours", feeds, ITEMS[4:5], **EXPORTERS)
+        write_plainly(tmp_path / "ours", feeds, ITEMS[4:5], **EXPORTERS)
     before = "kill" if overwrite else "4 end"
-    play(ram / "ours", feeds, f"{before} 0 commit kill 1-3", item=ITEMS.__getitem__, **EXPORTERS)
-    assert different(ram / "ours", ram / "plain") == []
+    play(tmp_path / "ours", feeds, f"{before} 0 commit kill 1-3", item=ITEMS.__getitem__, **EXPORTERS)
+    assert different(tmp_path / "ours", tmp_path / "plain") == []
 
 
-def test_an_item_is_what_it_was_when_it_was_scraped(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_item_is_what_it_was_when_it_was_scraped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its callback changes it while the page is in progress; one that cannot be copied is written, with a WARNING."""
-    run = FeedRun(ram, {**FEED, "items.csv": {"format": "csv"}})
+    run = FeedRun(tmp_path, {**FEED, "items.csv": {"format": "csv"}})
     item = {"tags": ["a"]}
     with run.page() as give:
         give(item)

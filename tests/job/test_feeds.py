@@ -180,12 +180,12 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_stories(ram: Path, story: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_stories(tmp_path: Path, story: str, caplog: pytest.LogCaptureFixture) -> None:
     """Each is what its name says. No other WARNING or ERROR is logged."""
     told = STORIES[story]
-    (ram / "run").mkdir()
-    play(ram / "run", told.feeds, *told.steps)
-    assert files(ram / "run") == told.files
+    (tmp_path / "run").mkdir()
+    play(tmp_path / "run", told.feeds, *told.steps)
+    assert files(tmp_path / "run") == told.files
     messages = [text for text in caplog.messages if "was not stopped cleanly" not in text]
     assert len(messages) == len(told.logged), messages
     assert all(map(re.search, told.logged, messages)), messages
@@ -194,10 +194,10 @@ def test_stories(ram: Path, story: str, caplog: pytest.LogCaptureFixture) -> Non
 # -- files of several jobs, of jobs that have ended, and of runs -------------------------------------------------------
 
 
-def test_several_jobs_with_one_file_stopped_and_killed_in_turn(ram: Path) -> None:
+def test_several_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -> None:
     """Each item of all is in the file once, whatever the jobs are doing when another one is killed."""
-    feed = {str(ram / "items.jl"): LINES}
-    runs = [FeedRun(ram / name, feed) for name in "abc"]
+    feed = {str(tmp_path / "items.jl"): LINES}
+    runs = [FeedRun(tmp_path / name, feed) for name in "abc"]
     for turn in range(5):
         for place, run in enumerate(runs):
             run.give({"n": 10 * place + turn})
@@ -205,20 +205,20 @@ def test_several_jobs_with_one_file_stopped_and_killed_in_turn(ram: Path) -> Non
         runs = [run.kill() if turn % 3 else run.end("shutdown").next_run() for run in runs]
     for run in runs:
         run.end()
-    lines = (ram / "items.jl").read_text().splitlines()
+    lines = (tmp_path / "items.jl").read_text().splitlines()
     assert sorted(json.loads(line)["n"] for line in lines) == [*range(5), *range(10, 15), *range(20, 25)]
 
 
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("how", HOW)
-def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, ram: Path) -> None:
+def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, tmp_path: Path) -> None:
     """Absolute paths in it are computed from where it is; the job finds its files in the new place."""
     feeds = {"%(batch_id)d.jl": {**LINES, "batch_item_count": 3}} if batched else FEED
-    play(ram / "old", feeds, f"0-3 {how}")
-    (ram / "old").rename(ram / "new")
-    play(ram / "new", feeds, "4-5")
-    assert files(ram / "new") == ([[0, 1, 2], [3, 4, 5]] if batched else [[0, 1, 2, 3, 4, 5]])
-    assert not (ram / "old").exists()
+    play(tmp_path / "old", feeds, f"0-3 {how}")
+    (tmp_path / "old").rename(tmp_path / "new")
+    play(tmp_path / "new", feeds, "4-5")
+    assert files(tmp_path / "new") == ([[0, 1, 2], [3, 4, 5]] if batched else [[0, 1, 2, 3, 4, 5]])
+    assert not (tmp_path / "old").exists()
 
 
 @pytest.mark.parametrize("delta", [False, True])
@@ -226,20 +226,20 @@ def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool
     ("name", "expected"),
     [("items.jl", [[0, 1, 2], [3, 4, 5]]), ("%(batch_id)d.jl", [[0, 1], [3, 4], [2], [5]])],
 )
-def test_the_file_of_a_job_that_has_ended_is_kept(ram: Path, name: str, expected: Any, delta: bool) -> None:
+def test_the_file_of_a_job_that_has_ended_is_kept(tmp_path: Path, name: str, expected: Any, delta: bool) -> None:
     """Started again, its filter knows all pages: overwriting the file would leave an empty one. Who wrote a file is
     noted: this job began with pending requests, as ``seed`` leaves them, so it was never begun anew before."""
     feeds = {name: {**LINES, "overwrite": True, **({"batch_item_count": 2} if "batch" in name else {})}}
-    settings = {"BLOOM_DELTA": str(ram / "delta")} if delta else {}
-    run = FeedRun(ram / "run", feeds, **settings)
+    settings = {"BLOOM_DELTA": str(tmp_path / "delta")} if delta else {}
+    run = FeedRun(tmp_path / "run", feeds, **settings)
     run.engine.push(scrapy.Request("http://site.test/seeded"))
     run.commit()
     run = run.kill()
     run.engine.drain()
     run.give(*numbered(0, 1, 2))
     run.end()
-    play(ram / "run", feeds, "commit kill", "commit kill", "3-5", **settings)
-    assert files(ram / "run") == expected
+    play(tmp_path / "run", feeds, "commit kill", "commit kill", "3-5", **settings)
+    assert files(tmp_path / "run") == expected
 
 
 RUNS = itertools.count()
@@ -249,13 +249,13 @@ def with_run(params: dict[str, Any], spider: object) -> dict[str, Any]:
     return {**params, "run": next(RUNS)}
 
 
-def test_a_file_named_by_a_killed_run_gets_its_end(ram: Path) -> None:
+def test_a_file_named_by_a_killed_run_gets_its_end(tmp_path: Path) -> None:
     """As with ``%(time)s``: Scrapy begins a file with each run. The next run ends the one that has no end."""
     feeds = {f"%(run)d.{name}": {"format": name, "uri_params": f"{__name__}.with_run"} for name in ("json", "xml")}
-    play(ram, feeds, "0 commit kill 1 note kill 2 commit kill end")
-    found = sorted(ram.glob("*.json"), key=lambda path: int(path.stem))
+    play(tmp_path, feeds, "0 commit kill 1 note kill 2 commit kill end")
+    found = sorted(tmp_path.glob("*.json"), key=lambda path: int(path.stem))
     assert [json.loads(path.read_text()) for path in found] == [numbered(0), numbered(1), numbered(2), []]
-    assert all(path.read_text().endswith("</items>") for path in ram.glob("*.xml"))
+    assert all(path.read_text().endswith("</items>") for path in tmp_path.glob("*.xml"))
 
 
 # -- what a kill leaves in the middle of a commit ----------------------------------------------------------------------
@@ -275,10 +275,16 @@ LAST = 3 * SECOND
     ],
 )
 def test_a_commit_that_a_kill_left_half_appended_is_completed(
-    there: bytes, size: int, data: bytes, expected: bytes, is_logged: bool, ram: Path, caplog: pytest.LogCaptureFixture
+    there: bytes,
+    size: int,
+    data: bytes,
+    expected: bytes,
+    is_logged: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The transaction has the bytes: whatever part of them the file has, each item is there once."""
-    path, directory = ram / "items.jl", ram / "job" / "requests.bloom"
+    path, directory = tmp_path / "items.jl", tmp_path / "job" / "requests.bloom"
     directory.mkdir(parents=True)
     path.write_bytes(there)
     with closing(Database(directory / NAME)) as job:
@@ -293,7 +299,7 @@ def test_a_commit_that_a_kill_left_half_appended_is_completed(
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_an_append_that_a_kill_came_behind_is_not_repeated(
-    is_noted: bool, ram: Path, monkeypatch: pytest.MonkeyPatch
+    is_noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All bytes are in the file. If it is noted that they are, they do not come again when somebody takes them away."""
     note = AppendLog.note
@@ -302,32 +308,33 @@ def test_an_append_that_a_kill_came_behind_is_not_repeated(
         if is_noted:
             note(log, feed, is_done=is_done)
         if is_done:
-            shutil.copytree(ram / "run", ram / "killed", dirs_exist_ok=True)
+            shutil.copytree(tmp_path / "run", tmp_path / "killed", dirs_exist_ok=True)
         note(log, feed, is_done=is_done)
 
     monkeypatch.setattr(AppendLog, "note", kill)
-    play(ram / "run", FEED, "0 commit 1 commit")
+    play(tmp_path / "run", FEED, "0 commit 1 commit")
     monkeypatch.undo()
     if is_noted:
-        cuts(len(FIRST))(ram / "killed")
-    play(ram / "killed", FEED, "end")
-    assert files(ram / "killed") == [[0, 1][: 2 - is_noted]]
+        cuts(len(FIRST))(tmp_path / "killed")
+    play(tmp_path / "killed", FEED, "end")
+    assert files(tmp_path / "killed") == [[0, 1][: 2 - is_noted]]
 
 
-def test_an_older_database_cuts_nothing(ram: Path) -> None:
+def test_an_older_database_cuts_nothing(tmp_path: Path) -> None:
     """A backup of the job is put back: items that came since stay, and come again with their pages."""
-    play(ram, FEED, "0 stop")
-    (feed,) = inspect_job(ram / "job").feeds
-    play(ram, FEED, "1-2")
-    with closing(Database(ram / "job" / "requests.bloom" / NAME)) as now:  # for the feed, this is the older database
+    play(tmp_path, FEED, "0 stop")
+    (feed,) = inspect_job(tmp_path / "job").feeds
+    play(tmp_path, FEED, "1-2")
+    older = Database(tmp_path / "job" / "requests.bloom" / NAME)  # for the feed
+    with closing(older) as now:
         now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
-    play(ram, FEED, "end")
-    assert files(ram) == [[0, 1, 2]]
+    play(tmp_path, FEED, "end")
+    assert files(tmp_path) == [[0, 1, 2]]
 
 
-def test_a_state_that_is_changed_while_the_spider_closes_is_kept(ram: Path) -> None:
+def test_a_state_that_is_changed_while_the_spider_closes_is_kept(tmp_path: Path) -> None:
     """It is written when the engine stops, after ``closed()``."""
-    run = FeedRun(ram, FEED)
+    run = FeedRun(tmp_path, FEED)
     run.close("shutdown")
     run.engine.spider.state["last"] = "closed"
     run.stop()
@@ -362,7 +369,7 @@ class Patched(JsonLinesItemExporter):
         super().export_item(item)
 
 
-def test_feeds_that_cannot_be_part_of_the_commit_are_named(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_feeds_that_cannot_be_part_of_the_commit_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Scrapy alone writes them, an INFO line says why; the others are part of the commit all the same."""
     caplog.set_level("INFO")
     feeds = {
@@ -372,24 +379,24 @@ def test_feeds_that_cannot_be_part_of_the_commit_are_named(ram: Path, caplog: py
         "other.jl.gz": {"format": "jsonlines", "postprocessing": [f"{__name__}.Plugin"]},
     }
     exporters = {name: f"{__name__}.{name.title()}" for name in ("late", "patched")}
-    run = FeedRun(ram, feeds, FEED_EXPORTERS=exporters)
+    run = FeedRun(tmp_path, feeds, FEED_EXPORTERS=exporters)
     run.give(*numbered(0, 1))
     run.commit()
     assert run.items() == numbered(0, 1)
     run.end()
     unsafe = [line.partition(":")[0] for line in caplog.messages if "a kill may lose items" in line]
-    assert sorted(unsafe) == sorted(str(ram / name) for name in feeds if name.startswith("other"))
+    assert sorted(unsafe) == sorted(str(tmp_path / name) for name in feeds if name.startswith("other"))
     for name in feeds:
-        data = (ram / name).read_bytes()
+        data = (tmp_path / name).read_bytes()
         assert (gzip.decompress(data) if name.endswith(".gz") else data).count(b'"n"') == 2
 
 
 def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
-    ram: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
     monkeypatch.setattr(open_pages, "MOST_ENTRIES", 20)
-    run = FeedRun(ram, FEED)
+    run = FeedRun(tmp_path, FEED)
     with run.page() as give:
         for item in numbered(*range(30)):
             give(item)
@@ -401,16 +408,16 @@ def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_an_item_that_cannot_be_written_costs_no_other(ram: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_item_that_cannot_be_written_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its ERROR is logged, as by Scrapy; the page's other items are written, and the page is done."""
-    run = FeedRun(ram, FEED)
+    run = FeedRun(tmp_path, FEED)
     with run.page() as give:
         for item in ({"n": 0}, {"n": object()}, {"n": 2}):
             give(item)
     run.end()
     assert run.items() == numbered(0, 2)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert inspect_job(ram / "job").state.is_finished
+    assert inspect_job(tmp_path / "job").state.is_finished
 
 
 class StoppedWhileItEnds:

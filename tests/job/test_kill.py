@@ -118,10 +118,10 @@ def check(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.usefixtures("commits_at_once")
 @pytest.mark.parametrize("every", [90, pytest.param(4, marks=pytest.mark.slow)])
-def test_a_kill_at_any_step_loses_nothing(ram: Path, every: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, every: int, caplog: pytest.LogCaptureFixture) -> None:
     """Before or after a statement, a sync, a change of bits or watermark, also while the job is begun or closed:
     resumed, the crawl has every page and item, and fetches no page again whose commit was whole."""
-    directory, copies = ram / "run", ram / "copies"
+    directory, copies = tmp_path / "run", tmp_path / "copies"
     steps = Steps(lambda step: step % every or shutil.copytree(directory, copies / str(step)))  # type: ignore[func-returns-value]
     directory.mkdir()
     sys.setprofile(steps.profile)

@@ -140,13 +140,13 @@ def play(site: list[list[Step]], rng: random.Random, directory: Path) -> tuple[C
 
 
 @pytest.mark.parametrize("sites", [10, pytest.param(600, marks=pytest.mark.slow)])
-def test_kills_between_any_two_steps_change_nothing(ram: Path, sites: int) -> None:
+def test_kills_between_any_two_steps_change_nothing(tmp_path: Path, sites: int) -> None:
     """Whatever the site, the order of the steps and the kills: each item comes as often as without a kill."""
     kills = 0
     for seed in range(sites):
         rng = random.Random(seed)
         site = site_of(rng)
-        items, killed = play(site, rng, ram / str(seed))
+        items, killed = play(site, rng, tmp_path / str(seed))
         assert items == items_of(site), f"site {seed}"
         kills += killed
     assert kills > 4 * sites

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import inspect_job
-from tests.support.engine import RAM, Engine, opened, snapshot
+from tests.support.engine import Engine, opened, snapshot
 
 IN_MEMORY = ["http://memory.example/1", "http://memory.example/2"]
 """Requests for these cannot be serialized."""
@@ -85,7 +85,7 @@ class PendingRequests(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(dir=RAM))
+        self.directory = Path(tempfile.mkdtemp())
         self.runs = 0
         self.fetches: dict[int, Fetch] = {}
         self.seen: set[str] = set()

@@ -19,7 +19,7 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
 from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import verify_job
-from tests.support.engine import RAM, Engine, opened, snapshot
+from tests.support.engine import Engine, opened, snapshot
 
 URL = "http://a.example/{}"
 TEXTS = st.text(st.characters(), max_size=3)  # with lone surrogates
@@ -46,7 +46,7 @@ def ended(engine: Engine, result: Any) -> Iterator[str]:
 def test_whatever_a_request_holds_it_survives(requests: list[tuple[dict[str, Any], int, bool]]) -> None:
     """Over a kill; failed and put back; and saved from a database whose lanes are damaged. The commits go on."""
     urls = [URL.format(number) for number in range(len(requests))]
-    with tempfile.TemporaryDirectory(dir=RAM) as directory:
+    with tempfile.TemporaryDirectory() as directory:
         jobs = [Path(directory, name) for name in ("job", "killed", "damaged")]
         with opened(jobs[0]) as engine:
             page = engine.fetch(Request(URL.format("page")))

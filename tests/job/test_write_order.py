@@ -73,7 +73,9 @@ def test_what_counts_as_synced_is_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="nothing here says which file a descriptor is of")
-def test_bytes_of_a_feed_are_on_disk_before_the_job_forgets_them(ram: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_of_a_feed_are_on_disk_before_the_job_forgets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The note of a commit has its own bytes. The file has all bytes before them, also after a power failure."""
     on_disk: dict[str, int] = {}
     fsync = os.fsync
@@ -83,13 +85,13 @@ def test_bytes_of_a_feed_are_on_disk_before_the_job_forgets_them(ram: Path, monk
         on_disk[str(Path(f"/proc/self/fd/{descriptor}").readlink())] = os.fstat(descriptor).st_size
 
     monkeypatch.setattr(os, "fsync", note)
-    run = FeedRun(ram, {"items.jl": {"format": "jsonlines"}})
+    run = FeedRun(tmp_path, {"items.jl": {"format": "jsonlines"}})
     for number in range(4):
         run.give({"n": number})
         run.commit()
-        for feed in inspect_job(ram / "job").feeds:
+        for feed in inspect_job(tmp_path / "job").feeds:
             assert on_disk.get(feed.path, 0) >= feed.length
-    assert on_disk[str(ram / "items.jl")] > 0
+    assert on_disk[str(tmp_path / "items.jl")] > 0
     run.end()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -36,8 +35,6 @@ OURS = {"DUPEFILTER_CLASS": OUR_FILTER, "SCHEDULER": OUR_SCHEDULER}
 SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER, "SCHEDULER": SCRAPYS_SCHEDULER}
 PATIENCE = 180.0
 """Seconds after which a wait is given up as failed."""
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""A directory in RAM, if there is one: for thousands of commits, each of which a disk would sync."""
 BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 BY_PRIORITY = "scrapy.pqueues.ScrapyPriorityQueue"
 

@@ -39,7 +39,7 @@ def play(
     item: Callable[[int], Any] = lambda number: {"n": number},
     **settings: Any,
 ) -> None:
-    """Play runs of a job in ``directory/job``, as in ``play(ram, FEED, "0-4 commit 5 kill", damage, "5 stop")``.
+    """Play runs of a job in ``directory/job``, as in ``play(tmp_path, FEED, "0-4 commit 5 kill", damage, "5 stop")``.
 
     A number is an item of a page of its own, ``note`` a commit without the append, and ``kill``, ``stop`` and ``end``
     end a run; the next word begins another. The last run is ended. Functions do something to files in the directory.

@@ -4,6 +4,8 @@ import multiprocessing
 import traceback
 from multiprocessing.connection import Connection
 
+PATIENCE = 180.0
+"""Seconds after which a wait is given up as failed."""
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
@@ -25,6 +27,7 @@ def run_script(script: str) -> None:
     process = PROCESSES.Process(target=_run, args=(script, there), daemon=True)
     process.start()
     there.close()
+    assert here.poll(PATIENCE), "the script hangs"
     error = here.recv()
     process.join()
     here.close()
