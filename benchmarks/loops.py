@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 from collections import Counter, deque
+from functools import partial
 from hashlib import blake2b
 from html import unescape
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,16 +24,15 @@ from scrapy_bloom.url.rules import resolve
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.sites import Site, draw
 
 AT = (1, 2)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
-CONSTANTS = (
-    (kinds, "BEGIN"), (kinds, "LATELY"), (kinds, "SECTION"), (kinds, "GIVE_UP"), (kinds, "OWN"), (aliases, "TOKENS"),
-    (novelty, "ENOUGH"), (novelty, "COMMON"),
-)  # fmt: skip
+CONSTANTS = ("BEGIN", "LATELY", "SECTION", "GIVE_UP", "OWN", "TOKENS", "ENOUGH", "COMMON")
+GUARD = (kinds, aliases, novelty)
+"""The modules with these constants; some of them in two."""
 _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 
 
@@ -186,31 +186,33 @@ def run(given: argparse.Namespace) -> None:
     groups = ["drawn"] if given.programs is None else given.programs or [name for name in GROUPS if name != "drawn"]
     names = [name for group in groups for name in GROUPS.get(group, [group])]
     if given.constants:
-        compare_constants([NAMED[name](seed) for name in names for seed in given.seeds], given)
+        compare_constants([partial(NAMED[name], seed) for name in names for seed in given.seeds], given)
     else:
         compare_sites([(name, seed) for name in names for seed in given.seeds], given)
 
 
-def compare_constants(sites: list[Site], given: argparse.Namespace) -> None:
+def compare_constants(sites: list[Callable[[], Site]], given: argparse.Namespace) -> None:
     """Print the share of honest pages with each constant of the guard as it is, halved and doubled."""
 
-    def scores(order: str) -> str:
-        shares = [100 * crawl(drawn, given.budget, fifo=ORDERS[order]).at[2] for drawn in sites]
-        return f"{statistics.mean(shares):.1f} ({min(shares):.1f})"
-
-    usual, rows = {order: scores(order) for order in given.orders}, []
-    for module, name in CONSTANTS:
-        value = getattr(module, name)
-        row = [name, str(value)]
+    def scores() -> list[str]:
+        found = []
         for order in given.orders:
-            for factor in (0.5, 2):
-                setattr(module, name, type(value)(value * factor))
-                row.append(scores(order))
-        setattr(module, name, value)
+            shares = [100 * crawl(draw(), given.budget, fifo=ORDERS[order]).at[2] for draw in sites]
+            found.append(f"{statistics.mean(shares):.1f} ({min(shares):.1f})")
+        return found
+
+    rows = [["as they are", "", *scores(), *[""] * len(given.orders)]]
+    for name in CONSTANTS:
+        modules = [module for module in GUARD if hasattr(module, name)]
+        value = getattr(modules[0], name)
+        row = [name, str(value)]
+        for other in (type(value)(value / 2), value * 2, value):
+            for module in modules:
+                setattr(module, name, other)
+            row += scores() if other != value else []
         rows.append(row)
-    heads = [f"{order}: mean (worst) with {how}" for order in given.orders for how in ("half", "twice")]
+    heads = [f"{order}, {how}: mean (worst), %" for how in ("half", "twice") for order in given.orders]
     measure.print_table(["constant", "value", *heads], rows)
-    print("\nas they are:", ", ".join(f"{order} {shares}" for order, shares in usual.items()), "% of the honest pages")
 
 
 def compare_sites(sites: list[tuple[str, int]], given: argparse.Namespace) -> None:
