@@ -21,8 +21,8 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.in_progress import ITEM, NotModified, PagesInProgress
 from scrapy_bloom.components.spider_crawl import crawl_of
-from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes, NoChanges
-from scrapy_bloom.frontier.page import UNKNOWN, Outcome
+from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes
+from scrapy_bloom.frontier.page import UNKNOWN
 from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.signals import item_gone
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
-    from scrapy_bloom.job.records import Batch
     from scrapy_bloom.job.store import JobStore
     from scrapy_bloom.settings import ChangesOptions
     from scrapy_bloom.url.fingerprint import Fingerprints
@@ -94,15 +93,15 @@ def request_digest(stored: bytes, code: int, ignored: Collection[str]) -> int:
 
     It leaves out the keys *ignored* of ``meta`` and the Referer, which depend on which of many links came first.
     """
-    attributes = pickle.loads(stored)  # noqa: S301 - as every request of the job
-    for name in (MARK, "dont_filter", "priority"):
-        attributes.pop(name, None)
-    attributes["meta"] = {key: value for key, value in attributes.get("meta", {}).items() if key not in ignored}
-    headers = attributes.pop("headers", {})
-    headers.pop(b"Referer", None)
     try:
+        attributes = pickle.loads(stored)  # noqa: S301 - as every request of the job
+        for name in (MARK, "dont_filter", "priority"):
+            attributes.pop(name, None)
+        attributes["meta"] = {key: value for key, value in attributes.get("meta", {}).items() if key not in ignored}
+        headers = attributes.pop("headers", {})
+        headers.pop(b"Referer", None)
         return code and digest_of(attributes, sorted(headers.items()), code)
-    except (TypeError, ValueError, RecursionError):  # of values in meta
+    except Exception:  # of values in meta
         return 0
 
 
@@ -128,40 +127,31 @@ def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
     return is_plain and _CONDITIONAL.isdisjoint(request.headers) and urlparse_cached(request).scheme in schemes
 
 
-class SpiderChanges(NoChanges):
-    """Translates between Scrapy and the changes of the crawl of *crawler*, whose job is *store*."""
-
-    is_on = True
+class SpiderChanges(Changes):
+    """The changes of the crawl of *crawler*, whose job is *store*, by its requests and items."""
 
     def __init__(self, crawler: Crawler, store: JobStore, options: ChangesOptions, fingerprints: Fingerprints) -> None:
         spider, stats = crawler.spider, crawler.stats
         assert spider is not None and stats is not None  # noqa: S101, PT018 - the engine opens the scheduler with both
+        super().__init__(store.database, store.state.cycle, lambda name: stats.inc_value(f"bloom/changes/{name}"))
         self._crawler, self._spider, self._stats, self._store = crawler, spider, stats, store
         self._of_request = fingerprints.of_request
         self._options, self._code = options, digest_of(options.code) if options.code else code_digest(spider)
-        self.core = Changes(store.database, store.state.cycle, self.count)
-        self._swept = self.core.sweep()
+        self._swept = self.unmade()
         has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
         self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
         crawler.signals.connect(self._lost_item, signal=signals.item_error)
 
-    def count(self, name: str) -> None:
-        """Add 1 to the stat of that *name*."""
-        self._stats.inc_value(f"bloom/changes/{name}")
-
-    def of(self, page: Page) -> PageChanges:
-        """Return what is known of *page*."""
-        if page.changes is None:
-            request, stored = page.request, page.body
-            page.changes = self.core.page(
-                self._fingerprint(request),
-                0 if stored is None else request_digest(stored, self._code, self._ignored),
-                stored or pickle.dumps({"url": request.url}),
-                is_filtered=stored is not None and not request.dont_filter,
-                is_resumed_start=self._store.is_resumed and bool(request.meta.get("is_start_request")),
-            )
-        known: PageChanges = page.changes
-        return known
+    def hand_out(self, page: Page) -> None:
+        """Give *page*, whose request is about to be made, what earlier cycles know of it."""
+        request, stored = page.request, page.body
+        page.changes = self.page(
+            self._fingerprint(request),
+            0 if stored is None else request_digest(stored, self._code, self._ignored),
+            stored or pickle.dumps({"url": request.url}),
+            is_filtered=stored is not None and not request.dont_filter,
+            is_resumed_start=self._store.is_resumed and bool(request.meta.get("is_start_request")),
+        )
 
     def _fingerprint(self, request: Request) -> bytes:
         try:
@@ -191,30 +181,15 @@ class SpiderChanges(NoChanges):
         digest = digest_of({name: value for name, value in adapter.items() if name not in ignored})
         has_key = bool(options.key) and all(name in adapter for name in options.key)
         key = _encode([adapter[name] for name in options.key]) if has_key else None
-        given = self.core.compare(self.of(page), kind, digest, key)
+        given = self.compare(page.changes, kind, digest, key)
         if given is not None and (isinstance(item, dict) or options.field in adapter.field_names()) and options.field:
             with suppress(Exception):  # it is frozen
                 adapter[options.field] = given.change.name.lower()
         return given
 
-    def needs_answer(self, page: Page) -> None:
-        """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
-        self.of(page).needs_answer = True
-
     def _lost_item(self) -> None:
         if (given := ITEM.get()) is not None:
             given.is_lost = True
-
-    def lost_copy(self, page: Page, copy: object) -> None:
-        """Note that a feed has lost *copy*, the copy of an item that *page* has given."""
-        for given in self.of(page).items:
-            given.is_lost |= given.copy is copy
-
-    # -- commits and cycles --------------------------------------------------------------------------------------------
-
-    def take(self, page: Page, batch: Batch) -> None:
-        """Add what is known of *page* to *batch*."""
-        self.core.take(self.of(page), batch, is_answered=page.result.outcome is Outcome.ANSWERED)
 
     def sweep(self) -> bool:
         """Enqueue requests of earlier cycles that this one has not made; return whether any can be fetched then."""
@@ -232,10 +207,10 @@ class SpiderChanges(NoChanges):
 
     def end(self) -> None:
         """End the cycle, in which nothing is pending; set the stats, and report what is gone."""
-        cycle = self.core.end()
+        cycle = self.end_cycle()
         for name in ("new", "changed", "same", "gone", "unknown", "not_modified"):
             self._stats.set_value(f"bloom/changes/{name}", getattr(cycle, name))
-        for url, label in self.core.gone():
+        for url, label in self.gone():
             self._crawler.signals.send_catch_log(item_gone, url=url, label=label)
 
 
@@ -269,14 +244,14 @@ class ChangesMiddleware:
         if self._pages is None:
             return None
         page = self._pages.current() if request is None else self._pages.of_request(request)
-        return None if page is None else self._changes.of(page)
+        return None if page is None else page.changes
 
     # -- next to the downloader ----------------------------------------------------------------------------------------
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Add a validator to *request*, if its page need not be answered in full."""
         if (known := self._known(request)) is not None:
-            validator = self._changes.core.validator(known)
+            validator = self._changes.validator(known)
             if validator and may_be_conditional(request, self._schemes):
                 request.headers[_HEADERS[validator[0]]] = validator[1:]
                 known.is_conditional = True

@@ -210,9 +210,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
                 self.write(name, item)
             else:
                 kept = self._copied(item) if kept is None else kept
-                page.gave.append((name, kept))
-                if (given := ITEM.get()) is not None:
-                    given.copy = kept
+                page.gave.append((name, kept, ITEM.get()))
         super().item_scraped(item, spider)
 
     def _copied(self, item: Any) -> Any:

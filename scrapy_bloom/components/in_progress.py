@@ -75,6 +75,7 @@ class PagesInProgress:
         page.handed_out(request, url, mark)
         if self._is_watched:
             self._pages[id(request)] = page
+        self._changes.hand_out(page)
         return request
 
     def leave(self, request: Request) -> Page | None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from scrapy_bloom.frontier.page import Outcome
 from scrapy_bloom.job.changes import Change, ItemRow, PageRow, PageState, number_of, packed, unpacked
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class NoChanges:
         """Return whether *item*, which *page* has given, is new or changed, and goes on to the pipelines."""
         return True
 
-    def lost_copy(self, page: Page, copy: object) -> None:
-        """Note that a feed has lost *copy*, the copy of an item that *page* has given."""
+    def hand_out(self, page: Page) -> None:
+        """Give *page*, whose request is about to be made, what earlier cycles know of it."""
 
     def needs_answer(self, page: Page) -> None:
         """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
@@ -65,8 +66,6 @@ class GivenItem:
     """The row that is written when the page is committed."""
     before: list[ItemRow]
     change: Change
-    copy: object = None
-    """The copy of the item that feeds keep."""
     is_lost: bool = False
     """Whether a pipeline or a feed has lost it to an error. The next cycle reports it again."""
 
@@ -146,11 +145,13 @@ _WITH_ONE_KEY = (
 """Label and requests of two items that had one key in a cycle, if two had."""
 
 
-class Changes:
+class Changes(NoChanges):
     """The changes of one crawl, in cycle number *cycle* of the job in *database*. *count* adds 1 to a stat."""
 
+    is_on = True
+
     def __init__(self, database: Database, cycle: int, count: Callable[[str], None]) -> None:
-        self._database, self._cycle, self._count = database, cycle, count
+        self._database, self._cycle, self.count = database, cycle, count
         begin = "INSERT OR IGNORE INTO cycle VALUES (?, ?, NULL, 0, 0, 0, 0, 0, 0, 0, 0)"
         database.writer.execute(begin, (cycle, time.time()))
 
@@ -180,7 +181,7 @@ class Changes:
         number = number_of(f"{page.row.id if key is None else ''} {label}".encode())
         rows = [ItemRow(*row) for row in self._database.select("SELECT * FROM item WHERE key = ?", number)]
         if page.is_again and any(row[:4] == (number, page.row.id, digest, self._cycle) for row in rows):
-            self._count("same")
+            self.count("same")
             return None
         before = [row for row in rows if row.is_of_before(self._cycle)]
         same = next((row for row in before if row.digest == digest), None)
@@ -189,26 +190,32 @@ class Changes:
         row = ItemRow(number, page.row.id, digest, self._cycle, reported, label)
         given = GivenItem(row, before, change)
         page.items.append(given)
-        self._count(change.name.lower() if same is None else "same")
+        self.count(change.name.lower() if same is None else "same")
         return given if same is None else None
 
-    def take(self, page: PageChanges, batch: Batch, *, is_answered: bool) -> None:
-        """Add the rows of *page* to *batch*. *is_answered*: a response came, and nothing failed."""
-        row, last = page.row._replace(state=page.state(is_answered=is_answered)), page.last
+    def needs_answer(self, page: Page) -> None:
+        """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
+        page.changes.needs_answer = True
+
+    def take(self, page: Page, batch: Batch) -> None:
+        """Add what is known of *page* to *batch*."""
+        known: PageChanges = page.changes
+        state, last = known.state(is_answered=page.result.outcome is Outcome.ANSWERED), known.last
+        row = known.row._replace(state=state)
         if row.state == PageState.NOT_MODIFIED and last is not None:
             row = row._replace(size=last.size, validator=last.validator)
         elif row.state == PageState.GONE:
             row = row._replace(size=last.size if last is not None and last.state == row.state else self._cycle)
-        is_in_full = page.needs_answer or not row.digest or any(given.is_lost for given in page.items)
+        is_in_full = known.needs_answer or not row.digest or any(given.is_lost for given in known.items)
         if is_in_full or row.state not in {PageState.ANSWERED, PageState.NOT_MODIFIED}:
             row = row._replace(validator="")
         batch.pages.append(row)
-        for given in page.items:
+        for given in known.items:
             # An item that was lost is as it was in the last cycle, but it is not gone.
             last_rows = [last_row._replace(cycle=self._cycle) for last_row in given.before]
             batch.items += last_rows if given.is_lost else [given.row]
 
-    def sweep(self) -> Iterator[bytes]:
+    def unmade(self) -> Iterator[bytes]:
         """Yield the stored requests of earlier cycles that this one has not made, as far as commits have noted that.
 
         A page that is gone is among them 1, 2, 4, 8, ... cycles later: an unchanged page may lead to it still.
@@ -222,7 +229,7 @@ class Changes:
             for after, request in requests:  # noqa: B007 - the last one is where the next call begins
                 yield unpacked(request)
 
-    def end(self) -> Cycle:
+    def end_cycle(self) -> Cycle:
         """Note which items are gone in the cycle, and return its figures. Nothing is pending; may be repeated."""
         number, run = self._cycle, self._database.writer.execute
         for label, *requests in self._database.select(_WITH_ONE_KEY, number):

@@ -106,10 +106,11 @@ class Crawl(PageEffects):
 
     def take(self, page: Page, batch: Batch | None = None) -> None:
         """Write the items of *page*; if it is committed next, note its failure, and what the next crawl needs of it."""
-        for feed, item in page.gave:
+        for feed, item, given in page.gave:
             if not self.feeds.write(feed, item):
                 page.note_item(failed=True)
-                self.changes.lost_copy(page, item)
+                if given is not None:
+                    given.is_lost = True
         page.gave.clear()
         if page.state is not State.COMMITTED:  # its items are committed in parts
             return

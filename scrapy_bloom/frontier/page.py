@@ -167,8 +167,8 @@ class Page(Transaction):
     changes: Any = None
     """What :mod:`scrapy_bloom.crawl.changes` knows of it; None: nothing."""
     result: Result = UNKNOWN
-    gave: list[tuple[str, Any]] = field(default_factory=list)
-    """Copies of its items, each with the name of a feed in ``FEEDS``."""
+    gave: list[tuple[str, Any, Any]] = field(default_factory=list)
+    """The name of a feed in ``FEEDS``, a copy of an item, and what the item changes; None: nothing is compared."""
     taken_back: list[bytes] = field(default_factory=list)
     """Fingerprints that are new again with the commit of the page, because it has failed."""
     failed: FailedRow | None = None

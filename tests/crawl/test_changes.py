@@ -30,6 +30,8 @@ from typing_extensions import Self
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.components.takeover import export_queue
 from scrapy_bloom.crawl.changes import Changes
+from scrapy_bloom.frontier.page import ANSWERED
+from scrapy_bloom.frontier.page import Page as PageInProgress
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
@@ -537,6 +539,7 @@ def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int
             for number, (outcome, items) in drawn.items():
                 changes = Changes(database, cycle, lambda _: None)
                 page = changes.page(b"%d" % number, 1, b"%d" % number, is_filtered=True, is_resumed_start=False)
+                in_progress = PageInProgress("", changes=page, result=ANSWERED)
                 page.is_not_modified = outcome == "not modified" and changes.validator(page) != ""
                 if outcome == "left" or (outcome == "not modified" and not page.is_not_modified):
                     continue
@@ -548,12 +551,14 @@ def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int
                     reports.append((key, price, "same" if item is None else item.change.name.lower()))
                     if item is not None:
                         item.is_lost = is_lost
+                if outcome == "failed":
+                    in_progress.note_callback_error(ValueError())
                 batch = Batch()
-                changes.take(page, batch, is_answered=outcome != "failed")
+                changes.take(in_progress, batch)
                 database.write(batch)
             changes = Changes(database, cycle, lambda _: None)
-            assert set(map(int, changes.sweep())) == model.due() - pages.keys()
-            figures = changes.end()._asdict()
+            assert set(map(int, changes.unmade())) == model.due() - pages.keys()
+            figures = changes.end_cycle()._asdict()
             expected, words = model.cycle(pages)
             assert reports == expected
             assert [figures[word] for word in WORDS] == [list(words.values()).count(word) for word in WORDS]

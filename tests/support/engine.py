@@ -149,7 +149,7 @@ class Engine:
 
     def give(self, request: Request, item: Any) -> None:
         """Give an item of the page of *request*, which is in progress."""
-        self.crawl.pages.of_request(request).gave.append(("items.jl", item))
+        self.crawl.pages.of_request(request).gave.append(("items.jl", item, None))
 
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
