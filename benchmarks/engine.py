@@ -89,7 +89,7 @@ class Engine:
         if not downloader.slots[key].active:
             del downloader.slots[key]  # as Scrapy does in time
         if hasattr(self.scheduler, "crawl"):  # ours: as the engine tells it that a response came
-            self.scheduler.crawl.pages.result_came(request, ANSWER)
+            self.scheduler.crawl.result_came(request, ANSWER)
         self._engine._slot.remove_request(request)
 
     def flush(self) -> None:

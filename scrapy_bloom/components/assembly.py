@@ -21,7 +21,6 @@ from scrapy_bloom.components import serialize
 from scrapy_bloom.components.changes import SpiderChanges
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.hooks import missing_hooks, wake_engine, watch_engine
-from scrapy_bloom.components.in_progress import PagesInProgress
 from scrapy_bloom.components.job_notes import SpiderState, StartUrls
 from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
 from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
@@ -207,15 +206,9 @@ class _Assembly:
             url_rules=bloom.url_rules,
         )
         store.begin(core)
-        pages = PagesInProgress(
-            missing_hooks(crawler),
-            {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")},
-            decisions,
-            self._fingerprints,
-            changes,
-        )
-        crawl = SpiderCrawl(crawler, core, pages, requests, start_urls, options.jobdir)
-        watch_engine(crawler, pages, crawl.done if self._keeps_requests else None, crawl.end)
+        missing = missing_hooks(crawler)
+        crawl = SpiderCrawl(crawler, core, missing, self._fingerprints, requests, start_urls, options.jobdir)
+        watch_engine(crawl)
         dupefilter = "" if self._filter is None else type(self._filter).__name__
         progress.opened([name for name in (dupefilter, self._scheduler) if name])
         return crawl

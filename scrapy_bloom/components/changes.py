@@ -19,7 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from scrapy_bloom.components import serialize
-from scrapy_bloom.components.in_progress import ITEM, NotModified, PagesInProgress
+from scrapy_bloom.components.in_progress import ITEM, NotModified
 from scrapy_bloom.components.spider_crawl import crawl_of
 from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes
 from scrapy_bloom.frontier.page import UNKNOWN
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
+    from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.store import JobStore
@@ -221,7 +222,7 @@ class ChangesMiddleware:
     pages their callbacks processed as a whole: another spider middleware may have handled an exception.
     """
 
-    _pages: PagesInProgress | None = None
+    _crawl: SpiderCrawl | None = None
     _changes: SpiderChanges
     """Set when the spider is opened, if the crawl has any."""
 
@@ -237,13 +238,13 @@ class ChangesMiddleware:
     def _begin(self) -> None:
         crawl = crawl_of(self._crawler)
         if crawl is not None and isinstance(crawl.core.changes, SpiderChanges):
-            self._pages, self._changes = crawl.pages, crawl.core.changes
+            self._crawl, self._changes = crawl, crawl.core.changes
 
     def _known(self, request: Request | None = None) -> PageChanges | None:
         """Return what is known of the page of *request*, or of the present call, if there is such a page."""
-        if self._pages is None:
+        if self._crawl is None:
             return None
-        page = self._pages.current() if request is None else self._pages.of_request(request)
+        page = self._crawl.current() if request is None else self._crawl.of_request(request)
         return None if page is None else page.changes
 
     # -- next to the downloader ----------------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ class ChangesMiddleware:
                 request.headers[_HEADERS[validator[0]]] = validator[1:]
                 known.is_conditional = True
             return
-        parent = None if self._pages is None else self._pages.current()  # of engine.download()
+        parent = None if self._crawl is None else self._crawl.current()  # of engine.download()
         if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
             self._changes.needs_answer(parent)
 

@@ -200,7 +200,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
 
     def item_scraped(self, item: Any, spider: Spider) -> None:
         """Keep a copy of *item* with its page, or write it at once if it belongs to none."""
-        page, kept = None if self._crawl is None else self._crawl.pages.current(), None
+        page, kept = None if self._crawl is None else self._crawl.current(), None
         for name, feed in list(self._feeds.items()):
             if not feed.slot.filter.accepts(item):
                 continue

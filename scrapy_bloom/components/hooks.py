@@ -21,6 +21,7 @@ from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
 from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS, NotModified
+from scrapy_bloom.components.startup import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.components.in_progress import PagesInProgress
+    from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.frontier.page import Page
 
 logger = logging.getLogger(__name__)
@@ -51,14 +52,6 @@ LOSSES = {
     "Request._url, ._meta, ._body": "fingerprints take 3 times as long",
 }
 """What is lost without a private part of Scrapy, by its name."""
-
-
-def engine_of(crawler: Crawler) -> Any:
-    """Return the engine of *crawler*; None if a filter or a scheduler is used without a crawl."""
-    try:
-        return crawler.engine
-    except RuntimeError:  # Scrapy 2.19 and newer
-        return None
 
 
 def missing_hooks(crawler: Crawler) -> list[str]:
@@ -100,32 +93,29 @@ def _takes(owner: object, method: str, *names: str) -> bool:
     return tuple(parameters)[: len(names)] == names
 
 
-def watch_engine(
-    crawler: Crawler, pages: PagesInProgress, done: Callable[[Request], None] | None, closed: Callable[[], None]
-) -> None:
-    """Have the engine of *crawler* report to *pages* what becomes of requests.
+def watch_engine(crawl: SpiderCrawl) -> None:
+    """Have the engine report to *crawl* what becomes of requests, and when feeds and extensions have ended.
 
-    *done* is called with each request that the engine is done with. *closed* is called when the spider is closed, and
-    feeds and extensions have ended. The signal ``engine_stopped`` comes earlier if a crawl is stopped while it ends.
+    The signal ``engine_stopped`` comes earlier if a crawl is stopped while it ends.
     """
-    engine = engine_of(crawler)
+    engine = engine_of(crawl.crawler)
     if engine is None:
         return
-    missing = pages.missing_hooks
+    missing = crawl.missing_hooks
     for name in missing:
         logger.warning("This Scrapy has no %s as scrapy-bloom knows it: %s. Please report it", name, LOSSES[name])
-    if done is not None and IN_PROGRESS not in missing:
-        engine._slot.inprogress = InProgress(done)
+    if crawl.core.keeps_requests and IN_PROGRESS not in missing:
+        engine._slot.inprogress = InProgress(crawl.done)
     if "engine._download" not in missing:
-        engine._download = _downloading_in_context(pages, engine._download)
+        engine._download = _downloading_in_context(crawl, engine._download)
     if "engine._handle_downloader_output" not in missing:
-        engine._handle_downloader_output = _in_context(pages, engine._handle_downloader_output)
+        engine._handle_downloader_output = _in_context(crawl, engine._handle_downloader_output)
     if "engine.scraper.handle_spider_output_async" not in missing:
-        engine.scraper.handle_spider_output_async = _keeping_context(pages, engine.scraper)
+        engine.scraper.handle_spider_output_async = _keeping_context(crawl, engine.scraper)
     if "engine.scraper.handle_spider_error" not in missing:
-        engine.scraper.handle_spider_error = _telling_errors(pages, engine.scraper.handle_spider_error)
+        engine.scraper.handle_spider_error = _telling_errors(crawl, engine.scraper.handle_spider_error)
     if SPIDER_CLOSED not in missing:
-        engine._spider_closed_callback = _after(closed, engine._spider_closed_callback)
+        engine._spider_closed_callback = _after(crawl.end, engine._spider_closed_callback)
 
 
 def wake_engine(crawler: Crawler) -> None:
@@ -165,33 +155,33 @@ class _Within:
         CURRENT.reset(self._token)
 
 
-def _in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_context(crawl: SpiderCrawl, original: Callable[..., Any]) -> Callable[..., Any]:
     """Have results processed in the context of their page: what *original* starts inherits it."""
 
     def handle_downloader_output(result: Any, request: Request) -> Any:
-        pages.result_came(request, result)
+        crawl.result_came(request, result)
         if isinstance(getattr(result, "value", None), NotModified):
             return None
-        with _Within(pages.of_request(request)):
+        with _Within(crawl.of_request(request)):
             return original(result, request)
 
     return handle_downloader_output
 
 
-def _downloading_in_context(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+def _downloading_in_context(crawl: SpiderCrawl, original: Callable[..., Any]) -> Callable[..., Any]:
     """Have requests downloaded in the context of their page: what middlewares ask the engine for belongs to it.
 
     Before Scrapy 2.14, that is so until the request is sent.
     """
 
     def download(request: Request) -> Any:
-        with _Within(pages.of_request(request) or CURRENT.get()):  # or of the page whose callback downloads it
+        with _Within(crawl.of_request(request) or CURRENT.get()):  # or of the page whose callback downloads it
             return original(request)
 
     return download
 
 
-def _keeping_context(pages: PagesInProgress, scraper: Any) -> Callable[..., Any]:
+def _keeping_context(crawl: SpiderCrawl, scraper: Any) -> Callable[..., Any]:
     """Have *scraper* draw and process outputs in the context of their page.
 
     Before Scrapy 2.14, and without asyncio, a Cooperator of Twisted does both, in a context of its own.
@@ -202,26 +192,24 @@ def _keeping_context(pages: PagesInProgress, scraper: Any) -> Callable[..., Any]
         page = CURRENT.get()
         drawing: Callable[..., Any] = _drawing_async if isinstance(result, AsyncIterator) else _drawing
         of_page = copy(scraper)
-        of_page._process_spidermw_output = partial(_processing, pages, page, scraper._process_spidermw_output)
+        of_page._process_spidermw_output = partial(_processing, crawl, page, scraper._process_spidermw_output)
         if hasattr(scraper, "_process_spidermw_output_async"):  # from Scrapy 2.14 on
-            processing = partial(_processing_async, pages, page, scraper._process_spidermw_output_async)
+            processing = partial(_processing_async, crawl, page, scraper._process_spidermw_output_async)
             of_page._process_spidermw_output_async = processing
         await original(of_page, drawing(page, result), request, response)
 
     return handle_spider_output_async
 
 
-def _processing(
-    pages: PagesInProgress, page: Page | None, original: Callable[..., Any], output: Any, response: Any
-) -> Any:
+def _processing(crawl: SpiderCrawl, page: Page | None, original: Callable[..., Any], output: Any, response: Any) -> Any:
     with _Within(page):
-        return original(output, response) if pages.takes(page, output) else None
+        return original(output, response) if crawl.takes(page, output) else None
 
 
 async def _processing_async(
-    pages: PagesInProgress, page: Page | None, original: Callable[..., Any], output: Any, response: Any
+    crawl: SpiderCrawl, page: Page | None, original: Callable[..., Any], output: Any, response: Any
 ) -> None:
-    if pages.takes(page, output):
+    if crawl.takes(page, output):
         await original(output, response)
 
 
@@ -245,9 +233,9 @@ async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> Asyn
         yield output
 
 
-def _telling_errors(pages: PagesInProgress, original: Callable[..., Any]) -> Callable[..., Any]:
+def _telling_errors(crawl: SpiderCrawl, original: Callable[..., Any]) -> Callable[..., Any]:
     def handle_spider_error(_failure: Any, request: Request, response: Any, *more: Any) -> Any:
-        pages.callback_raised(request, _failure.value)
+        crawl.callback_raised(request, _failure.value)
         return original(_failure, request, response, *more)
 
     return handle_spider_error

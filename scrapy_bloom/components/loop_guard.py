@@ -32,7 +32,7 @@ class LoopGuardMiddleware(BaseSpiderMiddleware):
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Show the guard what *response* brought, whatever its callback does with it."""
         crawl = crawl_of(self.crawler)
-        page = None if crawl is None else crawl.pages.current()
+        page = None if crawl is None else crawl.current()
         if crawl is not None and page is not None:
             crawl.core.guard.judge(page, answer_of(response))
 

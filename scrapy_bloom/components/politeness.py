@@ -67,9 +67,9 @@ class PolitenessMiddleware:
     def _begin(self) -> None:
         """Listen, after AutoThrottle, which does so when the spider is opened, too."""
         crawl, connect = crawl_of(self._crawler), self._crawler.signals.connect
-        if crawl is None or not crawl.core.keeps_requests or DOWNLOADER_SLOTS in crawl.pages.missing_hooks:
+        if crawl is None or not crawl.core.keeps_requests or DOWNLOADER_SLOTS in crawl.missing_hooks:
             return
-        self._pages, self._store = crawl.pages, crawl.store
+        self._crawl, self._store = crawl, crawl.store
         self._paused = crawl.store.paused
         connect(self._response_downloaded, signal=signals.response_downloaded)
         connect(self._response_received, signal=signals.response_received)
@@ -77,7 +77,7 @@ class PolitenessMiddleware:
 
     def process_request(self, request: Request, spider: Spider | None = None) -> Request | None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Give *request* back to the queue if its slot is paused."""
-        return self._pages.give_back(request) if self._waits(request) else None
+        return self._crawl.give_back(request) if self._waits(request) else None
 
     def process_exception(
         self,
@@ -89,11 +89,11 @@ class PolitenessMiddleware:
         if request not in self._taken_off:
             return None
         self._taken_off.discard(request)
-        return self._pages.give_back(request)
+        return self._crawl.give_back(request)
 
     def _waits(self, request: Request) -> bool:
         """Return whether *request* is of a paused slot, and of our queue: robots.txt, for example, is not."""
-        page = self._pages.of_request(request) if self._paused else None
+        page = self._crawl.of_request(request) if self._paused else None
         return page is not None and page.slot in self._paused
 
     def _give_back(self) -> None:
@@ -119,7 +119,7 @@ class PolitenessMiddleware:
 
     def _pause(self, request: Request, seconds: float) -> None:
         """Pause the slot of *request*. It has none if hosts have no queues of their own."""
-        page, until = self._pages.of_request(request), time.time() + seconds
+        page, until = self._crawl.of_request(request), time.time() + seconds
         if page is None or not page.slot or not seconds or until <= self._paused.get(page.slot, 0):
             return
         if page.slot not in self._paused:

@@ -66,7 +66,7 @@ class DurableScheduler(BaseScheduler):
         self.spider = spider
         self.crawl = open_crawl(self._options, self._join, type(self).__name__)
         self._filter = self._options.filter
-        if self._join is not None and IN_PROGRESS in self.crawl.pages.missing_hooks:
+        if self._join is not None and IN_PROGRESS in self.crawl.missing_hooks:
             advice = "Please report it together with the Scrapy version."  # others would wait for its acknowledgements
             raise UnusableError("This Scrapy", f"has no {IN_PROGRESS} as we know it", advice=advice)
         return self.df.open()
@@ -98,7 +98,7 @@ class DurableScheduler(BaseScheduler):
         """Take in *request* unless the filter has seen it; return False if it has."""
         crawl = self.crawl
         assert crawl is not None  # noqa: S101 - open() has opened it
-        parent = crawl.pages.current()
+        parent = crawl.current()
         admission = self._admission(crawl, request, parent)
         if admission is None:
             return False
@@ -119,8 +119,8 @@ class DurableScheduler(BaseScheduler):
 
         Both may be None. Return None if the request is dropped.
         """
-        if request in crawl.pages.given_back:
-            crawl.pages.given_back.discard(request)
+        if request in crawl.given_back:
+            crawl.given_back.discard(request)
             return None, None
         if crawl.core.delta.is_on and crawl.skips(request):
             return None
@@ -219,7 +219,7 @@ class StartRun:
 
     def __init__(self, crawl: SpiderCrawl, store: FleetStore, requests: FleetRequests) -> None:
         self._engine: Any = crawl.crawler.engine
-        self._store, self._requests, self._pages = store, requests, crawl.pages
+        self._store, self._requests, self._crawl = store, requests, crawl
         self._page: Page | None = None
         self._open_parts = 0  # of the page: start() itself, and items in pipelines
         self._waiting: Deferred[None] | None = None
@@ -243,7 +243,7 @@ class StartRun:
         while await self._is_granted():
             page = self._page = self._store.begin_start()
             self._requests.begin_start()
-            self._pages.hand_out(page, Request("data:,"), "", None)
+            self._crawl.hand_out(page, Request("data:,"), "", None)
             self._open_parts = 1
             CURRENT.set(page)  # the engine handles the output in this context, which is its own for start()
             try:
@@ -284,5 +284,5 @@ class StartRun:
         self._open_parts -= 1
         if not self._open_parts and self._page is not None:
             page, self._page = self._page, None
-            self._pages.leave(page.request)
+            self._crawl.leave(page.request)
             self._store.done(page)

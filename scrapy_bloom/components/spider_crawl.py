@@ -1,34 +1,40 @@
-"""The crawl of a Scrapy crawler: translates between requests, signals and errors of Scrapy and the crawl."""
+"""The crawl of a Scrapy crawler: translates between requests, signals and errors of Scrapy and the crawl.
+
+It knows which page each request and each call belongs to, and the outcome of each page.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from scrapy import signals
-from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy import Request, signals
+from scrapy.exceptions import CloseSpider, DontCloseSpider, IgnoreRequest
+from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
-from scrapy_bloom.components.hooks import engine_of
+from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS, NotModified
 from scrapy_bloom.components.requests import asked_for
-from scrapy_bloom.components.startup import repeat
+from scrapy_bloom.components.startup import engine_of, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
-from scrapy_bloom.frontier.page import FailedRow, Outcome
+from scrapy_bloom.frontier.page import ANSWERED, FailedRow, Outcome, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
-    from scrapy import Request
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.components.in_progress import PagesInProgress
     from scrapy_bloom.components.job_notes import StartUrls
     from scrapy_bloom.components.requests import Requests
     from scrapy_bloom.crawl.crawl import Crawl
     from scrapy_bloom.frontier.page import Page
+    from scrapy_bloom.loops.share import Mark
+    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -51,28 +57,37 @@ def crawl_handling(request: Request | None) -> SpiderCrawl | None:
     """Return the open crawl that was handed *request*; with another scheduler, the only open one."""
     crawls = [crawl for crawl in _open_crawls if not crawl.core.is_closed]
     for crawl in crawls:
-        if request is not None and crawl.pages.of_request(request) is not None:
+        if request is not None and crawl.of_request(request) is not None:
             return crawl
     return crawls[0] if len(crawls) == 1 and not crawls[0].core.keeps_requests else None
 
 
 class SpiderCrawl:
-    """The crawl of *crawler*, from now on: it listens to its signals. *core* is the same crawl in plain data."""
+    """The crawl of *crawler*, from now on: it listens to its signals. *core* is the same crawl in plain data.
+
+    *missing_hooks* are private Scrapy APIs that we rely on and this Scrapy does not have. *fingerprints* are those of
+    the filter.
+    """
 
     def __init__(
         self,
         crawler: Crawler,
         core: Crawl,
-        pages: PagesInProgress,
+        missing_hooks: Collection[str],
+        fingerprints: Fingerprints,
         requests: Requests,
         start_urls: StartUrls,
         jobdir: Path | None,
     ) -> None:
-        assert crawler.stats is not None  # noqa: S101 - checked when the first component was made
-        self.crawler, self.core, self.pages, self.requests = crawler, core, pages, requests
+        self.crawler, self.core, self.missing_hooks = crawler, core, missing_hooks
+        self.fingerprints, self.requests = fingerprints, requests
         self.start_urls, self.jobdir = start_urls, jobdir
         self.store, self.job = core.store, core.job
-        self.stats = crawler.stats
+        self._failing_statuses = {int(status) for status in crawler.settings.getlist("RETRY_HTTP_CODES")}
+        # Otherwise no page is ever done, its items would wait, and we know of no page.
+        self._is_watched = IN_PROGRESS not in missing_hooks
+        self._pages: dict[int, Page] = {}  # by id() of the request, which the page keeps alive
+        self.given_back: set[Request] = set()
         if core.keeps_requests:
             crawler.signals.connect(self._idle, signal=signals.spider_idle)
         if core.delta.is_on:
@@ -108,7 +123,7 @@ class SpiderCrawl:
                     self._follow(restored, page)
                     continue
                 request, mark = restored
-            return self.pages.hand_out(page, request, asked_for(request), mark), page
+            return self.hand_out(page, request, asked_for(request), mark), page
         return None
 
     def _follow(self, led_to: list[tuple[Request, bytes | None]], page: Page) -> None:
@@ -120,13 +135,13 @@ class SpiderCrawl:
 
     def done(self, request: Request) -> None:
         """Note that the engine is done with *request*."""
-        page = self.pages.leave(request)
+        page = self.leave(request)
         if page is None:  # of engine.download(), such as robots.txt
             return
         if page.result.outcome is Outcome.FAILED:
             host = urlparse_cached(request).hostname or ""
             page.failed = FailedRow(request.url, host, page.result.reason, time.time(), page.body)
-            self.pages.take_back(request, page)
+            self.take_back(request, page)
         elif self.core.delta.is_on and page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
             page.key = self._key(request)
         self.core.done(page, request.meta.get("depth"))
@@ -134,9 +149,93 @@ class SpiderCrawl:
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
         try:
-            self.core.decisions.forget(self.pages.fingerprints.of_request(request))
+            self.core.decisions.forget(self.fingerprints.of_request(request))
         except Exception:  # Scrapy would log it without saying what it means
             logger.exception("%s could not be taken back, and counts as seen", request)
+
+    def hand_out(self, page: Page, request: Request, url: str, mark: Mark | None) -> Request:
+        """Note that *request* of *page* goes to the engine; return the request to use.
+
+        The loop guard judges the page by *url* and *mark*.
+
+        One request object may be queued again, or several times, while a page of it is in progress. Each page gets its
+        own.
+        """
+        if id(request) in self._pages:
+            request = copy(request)
+        page.request, page.url, page.mark = request, url, mark
+        if self._is_watched:
+            self._pages[id(request)] = page
+        self.core.changes.hand_out(page)
+        return request
+
+    def leave(self, request: Request) -> Page | None:
+        """Return the page of *request*, with which the engine is done; None if it is not our scheduler's."""
+        return self._pages.pop(id(request), None)
+
+    def of_request(self, request: Request) -> Page | None:
+        """Return the page of *request*; None if it is not our scheduler's, or the engine is done with it."""
+        return self._pages.get(id(request))
+
+    def current(self) -> Page | None:
+        """Return the page that the present call belongs to; None if there is none, or the engine is done with it."""
+        page = CURRENT.get()
+        return page if page is not None and self._pages.get(id(page.request)) is page else None
+
+    def give_back(self, request: Request) -> Request:
+        """Return a copy of *request* that goes back to the queue unfiltered: the filter knows it."""
+        again = request.copy()
+        if (page := self.of_request(request)) is not None:
+            page.is_judged = True
+            self.given_back.add(again)
+        return again
+
+    def result_came(self, request: Request, downloaded: object) -> None:
+        """Note that *downloaded*, a Response, a Failure or another Request, is the result of *request*."""
+        result = self._result_of(downloaded)
+        page = self.of_request(request)
+        if page is not None:
+            page.result = result
+        elif result.outcome is Outcome.FAILED:  # of another scheduler
+            self.take_back(request)
+
+    def _result_of(self, downloaded: object) -> Result:
+        if isinstance(downloaded, Response):
+            if downloaded.status in self._failing_statuses:  # the retries are used up
+                return Result(Outcome.FAILED, f"status {downloaded.status}", has_answer=True)
+            return ANSWERED
+        if isinstance(downloaded, Request):
+            return Result(Outcome.REPLACED)
+        exception = getattr(downloaded, "value", downloaded)
+        if isinstance(exception, IgnoreRequest):
+            return Result(Outcome.REFUSED, has_answer=isinstance(exception, NotModified))
+        return Result(Outcome.FAILED, type(exception).__name__)
+
+    def take_back(self, request: Request, page: Page | None = None) -> None:
+        """With ``BLOOM_FORGET_FAILED``, make *request* of *page*, which has failed, new again."""
+        if not self.core.decisions.forget_failed:
+            return
+        fingerprints = []
+        for failed in (request, *map(Request, request.meta.get("redirect_urls", ()))):
+            try:
+                fingerprints.append(self.fingerprints.of_request(failed))
+            except Exception:  # of a fingerprinter of the user's
+                logger.exception("%s could not be taken back, and counts as seen", failed)
+        self.core.decisions.take_back(page, fingerprints)
+
+    def takes(self, page: Page | None, output: Any) -> bool:
+        """Return whether *output* of the callback of *page* goes on; a request does."""
+        return page is None or isinstance(output, Request) or self.core.changes.takes(page, output)
+
+    def callback_raised(self, request: Request, exception: BaseException) -> None:
+        """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is not an error."""
+        if isinstance(exception, CloseSpider):
+            return
+        page = self.of_request(request)
+        if page is None:
+            self.take_back(request)
+        else:
+            page.note_callback_error(exception)
 
     def skips(self, request: Request) -> bool:
         """Return whether a delta crawl skips *request*; an unfiltered start request is never skipped."""
@@ -152,19 +251,19 @@ class SpiderCrawl:
         """Return what delta crawls know *request* by."""
         key = next(filter(None, map(request.meta.get, KEYS)), None)
         try:
-            return to_bytes(key) if key else self.pages.fingerprints.of_request(request)
+            return to_bytes(key) if key else self.fingerprints.of_request(request)
         except Exception:  # no text, or a fingerprinter of the user's fails
             logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
             return None
 
     def _gave_item(self) -> None:
         """Note that the page of the present call has given an item."""
-        if (page := self.pages.current()) is not None:
+        if (page := self.current()) is not None:
             page.note_item()
 
     def _lost_item(self) -> None:
         """Note that an item of the page of the present call was lost to an error."""
-        if (page := self.pages.current()) is not None:
+        if (page := self.current()) is not None:
             page.note_item(failed=True)
 
     def _idle(self) -> None:

@@ -12,7 +12,6 @@ from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import CallLaterOnce
 
-from scrapy_bloom.components.hooks import engine_of
 from scrapy_bloom.errors import BloomError, UnusableError
 
 if TYPE_CHECKING:
@@ -24,6 +23,14 @@ if TYPE_CHECKING:
 
 # Set by the shell in Scrapy 2.13 or 2.19, and by no other command.
 _SETTINGS_OF_THE_SHELL = ("KEEP_ALIVE", "LOGSTATS_INTERVAL", "REMOTE_CONTROL_ENABLED")
+
+
+def engine_of(crawler: Crawler) -> Any:
+    """Return the engine of *crawler*; None if a filter or a scheduler is used without a crawl."""
+    try:
+        return crawler.engine
+    except RuntimeError:  # Scrapy 2.19 and newer
+        return None
 
 
 @contextmanager

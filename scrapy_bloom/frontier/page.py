@@ -178,10 +178,6 @@ class Page(Transaction):
     failed_items: bool | None = None
     """Whether an item was lost to an error; None: it has given no item."""
 
-    def handed_out(self, request: Any, url: str, mark: Mark | None) -> None:
-        """Note that the page's *request* is with the engine; *url* and *mark* as in the attributes."""
-        self.request, self.url, self.mark = request, url, mark
-
     def note_item(self, *, failed: bool = False) -> None:
         """Note that the page has given an item; *failed*: one that an error lost."""
         self.failed_items = bool(self.failed_items) or failed

@@ -70,9 +70,9 @@ class UnseenLinkExtractor(LinkExtractor):
                 response,
             )
         # Outside of HTML, names have namespaces.
-        if crawl is None or response.selector.type != "html" or LINK_EXTRACTOR in crawl.pages.missing_hooks:
+        if crawl is None or response.selector.type != "html" or LINK_EXTRACTOR in crawl.missing_hooks:
             return super().extract_links(response)
-        known = crawl.core.decisions, crawl.pages.fingerprints
+        known = crawl.core.decisions, crawl.fingerprints
         memory = self._memories.get(crawl)
         if memory is None:
             memory = LinkMemory(lambda url: self._link_allowed(Link(url))) if self._is_plain else LinkMemory()

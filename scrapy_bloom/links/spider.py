@@ -61,7 +61,7 @@ class UnseenLinks:
             base, encoding = get_base_url(response), response.encoding
         new = {href for href in hrefs if href is not None}
         if (crawl := crawl_of(self.crawler)) is not None:
-            new = memory.new(new, base, encoding, crawl.core.decisions, crawl.pages.fingerprints)
+            new = memory.new(new, base, encoding, crawl.core.decisions, crawl.fingerprints)
         kept: list[LinkT] = kind(link for link, href in zip(links, hrefs, strict=True) if href is None or href in new)
         return kept
 

@@ -92,7 +92,7 @@ def test_pages_of_the_last_commit_are_counted(tmp_path: Path, monkeypatch: pytes
         with opened(tmp_path / str(run)) as engine:
             for count in range(4):
                 pages += 1
-                engine.crawl.stats.inc_value("response_received_count")
+                engine.crawl.crawler.stats.inc_value("response_received_count")
                 engine.push(Request(f"http://a.example/{run}/{count}"))
                 engine.commit()
             snapshot(tmp_path / str(run), tmp_path / str(run + 1))

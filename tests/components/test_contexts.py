@@ -38,7 +38,7 @@ class Places:
 
     def note(self, place: str) -> None:
         crawl = crawl_of(self.crawler)
-        page = None if crawl is None else crawl.pages.current()
+        page = None if crawl is None else crawl.current()
         self.notes.setdefault(place, []).append(page and page.request.url.rpartition("/")[2])
 
     async def process_request(self, request: Request, spider: Any = None) -> None:

@@ -99,7 +99,7 @@ def test_what_cannot_be_checked_is_let_through(caplog: pytest.LogCaptureFixture)
     odd, even = Request("http://a.example/odd"), Request("http://a.example/even")
     assert [ours.request_seen(each) for each in (odd, even, odd, even)] == [False, False, False, True]
     ours.forget(odd)
-    assert ours.crawl.stats.get_value("bloom/unchecked") == 2
+    assert ours.crawl.crawler.stats.get_value("bloom/unchecked") == 2
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert warning.exc_info
     ours.close("finished")
@@ -123,7 +123,7 @@ def test_the_stats_say_what_the_filter_holds() -> None:
     for n in range(250):
         ours.request_seen(Request(f"http://a.example/{n}"))
     ours.close("finished")
-    stats = ours.crawl.stats
+    stats = ours.crawl.crawler.stats
     assert stats.get_value("bloom/urls") == 250
     assert stats.get_value("bloom/layers") == 2
     assert 0 < stats.get_value("bloom/fill_ratio") <= 0.51

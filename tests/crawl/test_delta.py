@@ -119,7 +119,7 @@ def answer(engine: Engine, request: Request, *outcome: str) -> None:
     response: Any = HtmlResponse(request.url, request=request, status=503 if "status 503" in outcome else 200)
     if "no response" in outcome:  # its errback gives the items
         response = Failure(TimeoutError())
-    engine.crawl.pages.result_came(request, response)
+    engine.crawl.result_came(request, response)
     failure: dict[str, Any] = {"response": response, "spider": engine.spider, "failure": Failure(RuntimeError())}
     for each in outcome:
         if each == "item":
@@ -131,7 +131,7 @@ def answer(engine: Engine, request: Request, *outcome: str) -> None:
             with engine.within(request):
                 engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
         elif each == "callback fails":
-            engine.crawl.pages.callback_raised(request, RuntimeError())
+            engine.crawl.callback_raised(request, RuntimeError())
     engine.end(request, None)
 
 

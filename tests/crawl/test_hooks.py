@@ -79,7 +79,7 @@ request = Request("http://a.example/?b=1&a=2", body="c")
 assert not IS_FAST
 assert of_request(request) == fingerprint(request)
 with opened(None) as engine:
-    assert engine.crawl.pages.missing_hooks == list(LOSSES)[-1:]
+    assert engine.crawl.missing_hooks == list(LOSSES)[-1:]
     assert engine.push(request, request) == [True, False]
 """
 

@@ -72,7 +72,7 @@ class WorkerStore:
                     self._store.done(page)
                     continue
                 request, _ = restored
-            page.handed_out(request, request.url, None)
+            page.request = request
             self.in_flight[id(request)] = page
             return request, page
         return None
@@ -80,7 +80,7 @@ class WorkerStore:
     def begin_start(self) -> Page:
         self._requests.begin_start()
         page = self._store.begin_start()
-        page.handed_out(request := Request("data:,"), "", None)
+        page.request = request = Request("data:,")
         self.in_flight[id(request)] = page
         return page
 

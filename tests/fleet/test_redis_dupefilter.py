@@ -41,7 +41,7 @@ def new(dupefilter: RedisBloomDupeFilter, asked: list[Request]) -> list[bool]:
 
 
 def stat(dupefilter: RedisBloomDupeFilter, name: str) -> int:
-    return int(dupefilter.crawl.stats.get_value(name, 0))
+    return int(dupefilter.crawl.crawler.stats.get_value(name, 0))
 
 
 def test_what_this_process_has_seen_costs_no_call(make: Make, server: RedisServer) -> None:

@@ -155,9 +155,9 @@ def test_each_page_has_a_request_object_of_its_own(tmp_path: Path, in_job: bool)
         assert len({id(request) for request in (first, second, third)}) == 3
         assert second.meta is third.meta is live.meta
         for request in (first, third, second, page):
-            assert engine.crawl.pages.of_request(request) is not None
+            assert engine.crawl.of_request(request) is not None
             engine.end(request)
-            assert engine.crawl.pages.of_request(request) is None
+            assert engine.crawl.of_request(request) is None
         engine.commit()
         assert engine.pending() == 0
         if in_job:

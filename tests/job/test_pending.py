@@ -170,7 +170,7 @@ class PendingRequests(RuleBasedStateMachine):
             there = request.replace(url=seen[place % len(seen)], dont_filter=False)
         else:
             there = request.replace(dont_filter=True)
-        self.engine.crawl.pages.result_came(request, there)
+        self.engine.crawl.result_came(request, there)
         with self.engine.within(request):
             self._push(there, [fetch], is_known=True)
         self.in_flight.remove((fetch, request))
@@ -197,7 +197,7 @@ class PendingRequests(RuleBasedStateMachine):
 
     def answers(self) -> set[str]:
         """Return which URLs are seen."""
-        fingerprints = [self.engine.crawl.pages.fingerprints.of_request(Request(url)) for url in URLS]
+        fingerprints = [self.engine.crawl.fingerprints.of_request(Request(url)) for url in URLS]
         return set(itertools.compress(URLS, self.engine.crawl.core.decisions.seen(fingerprints)))
 
 

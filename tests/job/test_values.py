@@ -33,7 +33,7 @@ def ended(engine: Engine, result: Any) -> Iterator[str]:
     """Crawl all that is pending with *result*, and yield the URLs. The downloader has no place for some slots."""
     while (request := engine.scheduler.next_request()) is not None:
         engine.engine._slot.add_request(request)
-        engine.crawl.pages.result_came(request, result)
+        engine.crawl.result_came(request, result)
         engine.engine._slot.remove_request(request)
         yield request.url
 

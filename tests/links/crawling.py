@@ -43,7 +43,7 @@ class OpenCrawl:
             self.filter.request_seen(Request(url))
 
     def stat(self, name: str) -> Any:
-        return self.crawl.stats.get_value(name, 0)
+        return self.crawl.crawler.stats.get_value(name, 0)
 
 
 @contextmanager

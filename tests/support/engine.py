@@ -115,7 +115,7 @@ class Engine:
     @contextmanager
     def within(self, request: Request) -> Iterator[None]:
         """Do what follows in the context of the page of *request*, which is in progress, as its callback does."""
-        page = self.crawl.pages.of_request(request)
+        page = self.crawl.of_request(request)
         assert page is not None
         token = CURRENT.set(page)
         try:
@@ -149,7 +149,7 @@ class Engine:
 
     def give(self, request: Request, item: Any) -> None:
         """Give an item of the page of *request*, which is in progress."""
-        self.crawl.pages.of_request(request).gave.append(("items.jl", item, None))
+        self.crawl.of_request(request).gave.append(("items.jl", item, None))
 
     def end(self, request: Request, result: int | Response | Request | Failure | None = 200) -> None:
         """What the engine does when it is done with *request*: *result* came of its download; None: nothing did.
@@ -158,7 +158,7 @@ class Engine:
         """
         if result is not None and self.crawl is not None:
             response = Response(request.url, status=result) if isinstance(result, int) else result
-            self.crawl.pages.result_came(request, response)
+            self.crawl.result_came(request, response)
         self._slot(request).active.discard(request)
         self.engine._slot.remove_request(request)
 

@@ -65,12 +65,12 @@ def hands_out(open_: Open) -> None:
     assert found.to_dict(spider=engine.spider) == expected
     assert type(found) is FormRequest
     assert engine.pending() == 0
-    page = engine.crawl.pages.of_request(found)
+    page = engine.crawl.of_request(found)
     assert page is not None
     assert page.request is found
-    assert engine.crawl.pages.of_request(Request(found.url)) is None
+    assert engine.crawl.of_request(Request(found.url)) is None
     engine.end(found)
-    assert engine.crawl.pages.of_request(found) is None
+    assert engine.crawl.of_request(found) is None
     assert engine.start() is None
     engine.stop()
 
@@ -80,7 +80,7 @@ def takes_what_it_does_not_know(open_: Open) -> None:
     engine = open_()
     found = engine.fetch(Request(url(1)))
     engine.crawl.done(Request(url(1)))
-    assert engine.crawl.pages.of_request(found) is not None
+    assert engine.crawl.of_request(found) is not None
     engine.end(found)
     engine.crawl.done(found)
     assert engine.push(Request(url(1)), Request(url(2))) == [False, True]
