@@ -12,8 +12,10 @@ from scrapy.utils.reactor import is_reactor_installed
 from scrapy_bloom.components.fleet_requests import FleetRequests
 from scrapy_bloom.components.hooks import wake_engine
 from scrapy_bloom.components.requests import scrapys_order
-from scrapy_bloom.fleet.connection import WorkerOptions
+from scrapy_bloom.fleet.connection import connect
+from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Politeness
+from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import DEFAULT_URL, key_of
 from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.fleet.store import FleetStore
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
+    from scrapy_bloom.fleet.server import Server
+    from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.job.records import Feeds
     from scrapy_bloom.settings import BloomSettings
@@ -45,31 +49,37 @@ def fleet_store(
 ) -> tuple[FleetStore, FleetRequests]:
     """Return the store of a worker with *feeds* of its own, and how it holds requests."""
     settings, spider, name = crawler.settings, crawler.spider, _spider_name(crawler)
-    order, politeness = order_of(settings, spider), politeness_of(settings, spider)
+    order = order_of(settings, spider)
     # If we cannot hold back start(), each worker runs it.
     has_start = getattr(crawler.engine, "_start", None) is not None
-    options = WorkerOptions(
-        spider=name,
-        address=address_of(bloom.redis_url, settings),
-        directory=Path(settings["JOBDIR"]).absolute() / "requests.bloom" if settings["JOBDIR"] else None,
-        open_journal=partial(FeedJournal, feeds=feeds),
-        scrapy_redis=scrapy_redis_of(settings, name),
-        of_queue={
-            "lease_seconds": bloom.fleet_lease,
-            "politeness": politeness,
-            "pages": PagesPerHost.of(bloom.pages_per_host, order),
-            "start_urls": key_of(bloom.fleet_start_urls, name) if bloom.fleet_start_urls else None,
-            "items": settings.get(ITEMS, ""),
-            "has_start": has_start,
-        },
-        of_client={
-            "ahead": 2 * (settings.getint("CONCURRENT_REQUESTS") or _UNLIMITED),
-            "per_slot": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
-            "news": _in_crawl(partial(wake_engine, crawler)),
-            "can_start": has_start,
-        },
-    )
-    store = FleetStore(options, bloom, fingerprints, stats=crawler.stats, own_delays=_delays_of(crawler))
+
+    def client_at(server: Server, worker: str, journal: Journal) -> LeaseClient:
+        scrapy_redis_of(settings, name).warn(server)
+        queue = Queue.of(
+            server,
+            bloom,
+            fingerprints,
+            name,
+            lease_seconds=bloom.fleet_lease,
+            politeness=politeness_of(settings, spider),
+            pages=PagesPerHost.of(bloom.pages_per_host, order),
+            start_urls=key_of(bloom.fleet_start_urls, name) if bloom.fleet_start_urls else None,
+            items=settings.get(ITEMS, ""),
+            has_start=has_start,
+        )
+        return LeaseClient(
+            queue,
+            worker,
+            journal,
+            ahead=2 * (settings.getint("CONCURRENT_REQUESTS") or _UNLIMITED),
+            per_slot=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+            news=_in_crawl(partial(wake_engine, crawler)),
+        )
+
+    address = address_of(bloom.redis_url, settings)
+    directory = Path(settings["JOBDIR"]).absolute() / "requests.bloom" if settings["JOBDIR"] else None
+    client, on_close = connect(address, directory, partial(FeedJournal, feeds=feeds), client_at)
+    store = FleetStore(client, on_close, bloom, stats=crawler.stats, own_delays=_delays_of(crawler))
     return store, FleetRequests(spider, bloom.fleet_secret, order, fingerprints)
 
 

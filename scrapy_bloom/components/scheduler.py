@@ -259,7 +259,7 @@ class StartRun:
             outputs = None
             self._end_part()
             CURRENT.set(None)
-        self._store.start.can_run = False
+        self._store.start.close()
 
     async def _is_granted(self) -> bool:
         while not self._is_closed and not self._store.start.is_granted:

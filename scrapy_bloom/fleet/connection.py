@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,16 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient
-from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server, ServerAwayError
 from scrapy_bloom.frontier.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from scrapy_bloom.fleet.takeover import ScrapyRedis
-    from scrapy_bloom.settings import BloomSettings
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -40,46 +34,30 @@ EXIT_SECONDS = 3.0
 """How long the end of the process waits for the server if nobody has closed the crawl."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
-    """How one worker joins a fleet. *of_queue* and *of_client* are arguments of Queue and LeaseClient."""
-
-    spider: str
-    address: Mapping[str, Any]
-    """Of the server, as arguments of :class:`Server`. They may hold a password."""
-    directory: Path | None
-    """``JOBDIR/requests.bloom``; None without a job directory."""
-    open_journal: Callable[[Path], Journal]
-    scrapy_redis: ScrapyRedis
-    """What scrapy-redis may have left on the server."""
-    of_queue: Mapping[str, Any]
-    of_client: Mapping[str, Any]
-
-
 def connect(
-    options: WorkerOptions, settings: BloomSettings, fingerprints: Fingerprints
+    address: Mapping[str, Any],
+    directory: Path | None,
+    journal_in: Callable[[Path], Journal],
+    client_at: Callable[[Server, str, Journal], LeaseClient],
 ) -> tuple[LeaseClient, ExitStack]:
-    """Join the fleet of *settings*, and lock the worker's directory, if it has one.
+    """Join the fleet on the server at *address*, which holds arguments of :class:`Server`.
 
-    Returns the worker's client, and what ends the connection. Raises BloomError if the server cannot be used, or its
-    queue is not for this version or these settings.
+    Locks the worker's *directory*, ``JOBDIR/requests.bloom``, if it has one. *journal_in* opens the journal there, and
+    *client_at* makes a client of the server, the worker's name and its journal. Returns the client, and what ends the
+    connection. Raises BloomError if the server cannot be used, or its queue is not for this version or these settings.
     """
-    directory = options.directory
     with ExitStack() as on_error:
         if directory is not None:  # two workers of one name would take each other's requests
             on_error.enter_context(lock_directory(directory))
-        journal = Journal() if directory is None else options.open_journal(directory)
+        journal = Journal() if directory is None else journal_in(directory)
         name = _name_of(directory)  # with a directory, it is the same worker after each start there
 
         def join() -> tuple[LeaseClient, ExitStack]:
             with ExitStack() as on_failure:
-                server = Server(**options.address)
+                server = Server(**address)
                 on_failure.callback(server.close)
                 server.warn_if_it_forgets()
-                options.scrapy_redis.warn(server)
-                queue = Queue.of(server, settings, fingerprints, options.spider, **options.of_queue)
-                queue.begin()
-                client = LeaseClient(queue, name, journal=journal, **options.of_client)
+                client = client_at(server, name, journal)
                 client.open()
                 on_failure.callback(atexit.unregister, client.close)
                 # A process that ends without closing the crawl, as after Ctrl-C twice, has not crashed.

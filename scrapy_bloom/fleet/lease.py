@@ -37,13 +37,11 @@ CLOSE_SECONDS = 30.0  # how long the end of a crawl may wait for a server that i
 
 
 class StartLease:
-    """The lease of start(), and the page that its output belongs to. One worker runs it, another one if that dies.
-
-    *can_run*: the worker runs start() if nobody else does.
-    """
+    """The lease of start(), and the page that its output belongs to. One worker runs it, another one if that dies."""
 
     def __init__(self, *, can_run: bool) -> None:
         self.can_run = can_run
+        """Whether the worker runs start() if nobody else does."""
         self.ticket: Ticket | None = None
         """The lease, to be acknowledged when start() has run; None while this worker has none."""
         self._used: Ticket | None = None  # the last lease under which start() was run
@@ -77,6 +75,10 @@ class StartLease:
         assert self._used is not None  # noqa: S101 - is_granted was true
         return self._used
 
+    def close(self) -> None:
+        """Run start() no more."""
+        self.can_run = False
+
 
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
@@ -99,12 +101,11 @@ class LeaseClient:
         self,
         queue: Queue,
         name: str,
+        journal: Journal | None = None,
         *,
         ahead: int = 16,
         per_slot: int = 8,
         news: Callable[[], object],
-        journal: Journal | None = None,
-        can_start: bool = False,
     ) -> None:
         self.queue, self._name, self._news = queue, name, news
         self._ahead, self._per_slot = ahead, per_slot
@@ -121,7 +122,7 @@ class LeaseClient:
         """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
         self.counts: Counter[str] = Counter()
         self._session = Session()
-        self.start = StartLease(can_run=can_start)
+        self.start = StartLease(can_run=queue.has_start)
 
     @property
     def paused(self) -> Paused:
@@ -141,6 +142,7 @@ class LeaseClient:
 
     def open(self) -> None:
         """Join the queue, and start the thread. Raises UnusableError, also if the server fails."""
+        self.queue.begin()
         try:
             self._join()
             self._outbox.settle()

@@ -108,7 +108,7 @@ class Queue:
             need = f"on a cluster, its name must have {self.key(0)} in it, to be on the node of the queue"
             raise SettingsError([f"BLOOM_FLEET_START_URLS is {start_urls!r}; {need}"])
         self.lease_seconds, self.start_urls, self.items, self.pages = lease_seconds, start_urls, items, pages
-        self.politeness, self._has_start = politeness or Politeness(), has_start
+        self.politeness, self.has_start = politeness or Politeness(), has_start
         self._max_age = int((max_age or 0) * 1000)
         self._chains: dict[int, bytes] = {}  # by shard: the id of its filter; a queue that was begun anew has another
         self._new: dict[str, Any] = {
@@ -205,7 +205,7 @@ class Queue:
         *last* is the life before in the same process, which therefore has not crashed.
         """
         for shard in range(self.shards):
-            answer = self._step("join", shard, token, name, self._lease(), last, int(self._has_start and not shard))
+            answer = self._step("join", shard, token, name, self._lease(), last, int(self.has_start and not shard))
             self._say_what_ended(shard, *answer)
             self._write_rules(shard)
 

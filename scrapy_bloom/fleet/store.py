@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.entry import PUSHED, url_of
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Note, Part, SlowDown, Ticket
 from scrapy_bloom.fleet.queue import LOCAL_SHARE
@@ -21,14 +20,13 @@ from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import ExitStack
 
-    from scrapy_bloom.fleet.connection import WorkerOptions
     from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.page import Pending
     from scrapy_bloom.settings import BloomSettings
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -56,23 +54,22 @@ class FleetStore(Store):
     """What one worker knows, and its connection to the rest.
 
     A link that this process does not know is sent to the server, ahead of the acknowledgement of its page. The server
-    enqueues it if it is new. Only opening and closing wait for the server. *stats* are Scrapy's. *own_delays* returns
-    the delays that this worker has found anew by itself, in seconds by slot. Raises BloomError if the server cannot be
-    used, or its queue is not for this version or these settings.
+    enqueues it if it is new. Only closing waits for the server. *client* is open, and *on_close* ends the connection.
+    *stats* are Scrapy's. *own_delays* returns the delays that this worker has found anew by itself, in seconds by slot.
     """
 
     commits: int = 0
 
     def __init__(
         self,
-        options: WorkerOptions,
+        client: LeaseClient,
+        on_close: ExitStack,
         settings: BloomSettings,
-        fingerprints: Fingerprints,
         *,
         stats: Any,
         own_delays: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._stats, self._own_delays = stats, own_delays
+        self._client, self._on_close, self._stats, self._own_delays = client, on_close, stats, own_delays
         self._new_chain = partial(
             ScalableBloomFilter, settings.capacity, settings.error_rate * LOCAL_SHARE, max_age=settings.max_age
         )
@@ -80,12 +77,11 @@ class FleetStore(Store):
         """What this process knows. A duplicate in here is dropped without asking."""
         self.in_flight: set[Page] = set()
         self._tickets: dict[Page, Ticket] = {}  # of pages that others fetch when this worker dies
-        self._client, self._on_close = connect(options, settings, fingerprints)
         self.items = io.BytesIO()
         """For ``scrapy bloom crawl``: the items of the page that is being finished, a line each."""
-        self.where, self.paused = self._queue.where, self._client.paused
+        self.where, self.paused = self._queue.where, client.paused
         self.in_memory: deque[Page] = deque()
-        self.start = self._client.start
+        self.start = client.start
         logger.info("Sharing the queue %s with all workers that are given the same key", self.where)
 
     @property

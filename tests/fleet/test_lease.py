@@ -29,7 +29,6 @@ def join() -> Iterator[Join]:
     def join(url: str, name: str = "one", **options: Any) -> LeaseClient:
         server = Server(url)
         queue = Queue(server, "bloom:test", **options)
-        queue.begin()
         client = LeaseClient(queue, name, ahead=4, news=lambda: None)
         joined.append((client, server))
         client.open()
