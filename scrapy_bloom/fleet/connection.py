@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,7 @@ from scrapy_bloom.fleet.server import Server, ServerAwayError
 from scrapy_bloom.frontier.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -70,40 +70,29 @@ def connect(
 
 def _once_the_server_is_there(join: Callable[[], _T]) -> _T:
     """Return what *join* returns once it raises no ServerAwayError; if that takes too long, let it raise."""
-    deadline, has_warned = time.monotonic() + START_SECONDS, False
-    with _noted_signals() as signals:
+    try:
+        return join()
+    except ServerAwayError as error:
+        logger.warning("The worker waits for its server, %d s at most. %s", START_SECONDS, error)
+    deadline = time.monotonic() + START_SECONDS
+    # Scrapy's handlers would have no effect before the reactor runs again. Python allows handlers in the main thread.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
         while True:
+            time.sleep(AWAY_SECONDS)
             try:
                 return join()
-            except ServerAwayError as error:
-                if signals:
-                    signals.clear()
-                    raise UnusableError("The worker", "was stopped as it waited", advice=str(error)) from None
+            except ServerAwayError:
                 if time.monotonic() > deadline:
                     raise
-                if not has_warned:
-                    has_warned = True
-                    logger.warning("The worker waits for its server, %d s at most. %s", START_SECONDS, error)
-                time.sleep(AWAY_SECONDS)
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Yield a list of the signals that ask the process to end. The ones in it at the end go to the handlers of before.
-
-    Scrapy's handlers would have no effect before the reactor runs again.
-    """
-    noted: list[int] = []
-    is_main = threading.current_thread() is threading.main_thread()  # Python allows handlers there only
-    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    before = {number: signal.signal(number, lambda number, _: noted.append(number)) for number in numbers}
-    try:
-        yield noted
+    except KeyboardInterrupt:
+        advice = "Start it again once its server is there."
+        raise UnusableError("The worker", "was stopped as it waited", advice=advice) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for late in noted:
-        signal.raise_signal(late)
 
 
 def _name_of(directory: Path | None) -> str:

@@ -9,13 +9,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
 from scrapy_bloom.errors import counted
 from scrapy_bloom.fleet.life import Life, Outbox
 from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
-from scrapy_bloom.fleet.server import AWAY, error_of, excuse_in
+from scrapy_bloom.fleet.server import FAILURES, excuse_in, usable
 from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.journal import Journal
@@ -87,7 +85,7 @@ class LeaseClient:
     crawl must end.
 
     When a life has ended, pages in hand are fetched again. If that is because the server went back in time, it does not
-    know their links: they are sent again, and :attr:`times_back` tells the crawl to forget what it knows.
+    know their links: they are sent again, and ``counts["went_back"]`` tells the crawl to forget what it knows.
 
     The lock guards the outbox and the requests in hand. The outbox keeps the order, so the links of a page
     come before its acknowledgement.
@@ -115,8 +113,8 @@ class LeaseClient:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scrapy-bloom lease client", daemon=True)
         # behind the lock
-        self._outbox = Outbox(queue, journal or Journal())
-        self.times_back = 0
+        self._life = Life()
+        self._outbox = Outbox(queue, journal or Journal(), self._life)
         # of the thread
         self.failure: Exception | None = None
         """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
@@ -134,23 +132,15 @@ class LeaseClient:
         """The journal of this worker's own feeds; one that notes nothing if it has no job directory."""
         return self._outbox.journal
 
-    @property
-    def _life(self) -> Life:
-        return self._outbox.life
-
     # -- called by the crawl -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Join the queue, and start the thread. Raises UnusableError, also if the server fails."""
         self.queue.begin()
-        try:
+        with usable(self.queue.server.where, "See what the server logs."):
             self._join()
             self._outbox.settle()
             self._look()
-        except (RedisError, *AWAY) as error:
-            advice = "See what the server logs."
-            where = self.queue.server.where
-            raise error_of(error)(where, f"cannot be used: {error}", advice=advice) from None
         self._thread.start()
 
     def send(self, message: Message, *, is_root: bool = False) -> None:
@@ -233,15 +223,14 @@ class LeaseClient:
             step()
         except LifeEndedError as ended:
             logger.warning("%s. What this worker has in hand is fetched again", ended)
-            self.counts["went_back" if ended.went_back else "lease_lost"] += 1
             self._session.move(SessionEvent.LIFE_ENDED)
             with self._lock:
                 self._life.end()
                 if ended.went_back:
                     self._outbox.begin_anew()
-                    self.times_back += 1
+                self.counts["went_back" if ended.went_back else "lease_lost"] += 1
             return False
-        except (RedisError, *AWAY) as error:
+        except FAILURES as error:
             excuse = excuse_in(error)
             if self._session.move(SessionEvent.SILENT) is SessionState.ACTIVE:
                 self.counts["away"] += 1
@@ -257,10 +246,10 @@ class LeaseClient:
         return True
 
     def _join(self) -> None:
-        life = Life(secrets.token_hex(8), self.queue.shards, self.paused)
-        self.queue.join(life.token, self._name, last=self._life.token)
+        token = secrets.token_hex(8)
+        self.queue.join(token, self._name, last=self._life.token)
         with self._lock:
-            self._outbox.life = life
+            self._life.begin(token, self.queue.shards)
         self._session.move(SessionEvent.JOINED)
 
     def _leave(self) -> None:
@@ -276,9 +265,7 @@ class LeaseClient:
             self._life.last_event = time.monotonic()
             self.counts["enqueued"] += answer.new
             self.counts["stale"] += len(answer.refused)
-            self.counts["dead_lettered"] += sum(
-                isinstance(message, Done) and message.why != "" for message in call.messages
-            )
+            self.counts["dead_lettered"] += sum(isinstance(each, Done) and each.why != "" for each in call.messages)
             with self._lock:
                 if answer.paused:
                     self._life.pause(answer.paused)
@@ -306,8 +293,7 @@ class LeaseClient:
         is_empty = not taken and life.is_nothing_left() if wanted else life.is_over
         with self._lock:
             was_over, life.is_over = life.is_over, is_empty and not self._outbox
-        has_news = taken or life.is_over != was_over
-        if has_news:
+        if taken or life.is_over != was_over:
             self._news()
         if taken:
             life.last_event = now

@@ -41,14 +41,17 @@ class Shard:
 
 
 class Life:
-    """The life of a worker under *token*, in so many *shards*. Two threads may use what it has in hand behind a lock.
+    """The current life of a worker. Two threads may use what it has in hand behind a lock."""
 
-    Without shards it is no life: the worker has not joined. *paused* are the slots that are paused, as far as this
-    worker knows.
-    """
+    def __init__(self) -> None:
+        self.paused = Paused()
+        """The slots that are paused, as far as this worker knows; also in its next life."""
+        self._looks = 0
+        self.begin("", 0)
 
-    def __init__(self, token: str, shards: int, paused: Paused) -> None:
-        self.token, self.paused = token, paused
+    def begin(self, token: str, shards: int) -> None:
+        """Begin the life under *token*, in so many *shards*. Without shards, the worker has not joined."""
+        self.token = token
         self.shards = [Shard() for _ in range(shards)]
         self.is_over = False
         """Whether nothing is pending or in hand anywhere, nor waits to be delivered here."""
@@ -56,7 +59,6 @@ class Life:
         """When to ask for requests, and when to renew the lease, in seconds of time.monotonic()."""
         self.last_event = time.monotonic()
         """When a message was last delivered, a request was last taken, or the last warning of silence was logged."""
-        self._looks = 0
         self._states_before: list[tuple[bool, int]] = []
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._tickets: set[Ticket] = set()
@@ -146,16 +148,14 @@ class Outbox:
 
     A call whose answer got lost is made again under the same number, and the server carries it out once. The *journal*
     knows the items of a call before the server does. A *root* belongs to no page in hand. It is kept, because no page
-    would send it again after the server went back.
+    would send it again after the server went back. The *life* is the worker's current one, which makes the calls.
     """
 
-    def __init__(self, queue: Queue, journal: Journal) -> None:
-        self._queue, self.journal = queue, journal
+    def __init__(self, queue: Queue, journal: Journal, life: Life) -> None:
+        self._queue, self.journal, self._life = queue, journal, life
         self._messages: deque[Message] = deque()
         self._roots: deque[Message] = deque(maxlen=MOST_ROOTS)
         self._calls: deque[Call] = deque()
-        self.life = Life("", 0, Paused())
-        """The worker's current life, which makes the calls."""
 
     def __len__(self) -> int:
         """Return how many messages the server has not taken."""
@@ -196,11 +196,11 @@ class Outbox:
             batch.append(self._messages.popleft())
         turns_and_shards = [(self._queue.shards > 1 and isinstance(message, Done), message.shard) for message in batch]
         for turn, shard in sorted(set(turns_and_shards)):
-            of_life = self.life.shards[shard]
+            of_life = self._life.shards[shard]
             of_life.calls += 1
             messages = zip(batch, turns_and_shards, strict=True)
             these = [message for message, turn_and_shard in messages if turn_and_shard == (turn, shard)]
-            self._calls.append(Call(shard, self.life.token, of_life.calls, these))
+            self._calls.append(Call(shard, self._life.token, of_life.calls, these))
         return True
 
     def deliver(self) -> tuple[Call, Finished]:
@@ -208,11 +208,11 @@ class Outbox:
         call = self._calls[0]
         parts = [part for message in call.messages if isinstance(message, Done) for part in message.parts]
         self.journal.begin(call.name, {index: part.feed_items for index, part in enumerate(parts) if part.feed_items})
-        shard = self.life.shards[call.shard]
+        shard = self._life.shards[call.shard]
         answer = self._queue.finish(*call, last_pause=shard.last_pause)
         self.journal.end(call.name, answer.refused)
         shard.last_pause = answer.last_pause
-        if call.token == self.life.token:
+        if call.token == self._life.token:
             shard.answered = call.number
         return call, answer
 

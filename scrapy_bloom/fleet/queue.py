@@ -14,8 +14,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from redis.exceptions import RedisError
-
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.fleet.blocks import SCHEME, Probe, layer_sizes, probe_of
 from scrapy_bloom.fleet.entry import for_script
@@ -33,7 +31,7 @@ from scrapy_bloom.fleet.messages import (
     Taken,
     Ticket,
 )
-from scrapy_bloom.fleet.server import AWAY, error_of, key_of
+from scrapy_bloom.fleet.server import key_of, usable
 from scrapy_bloom.settings import OTHERS
 
 if TYPE_CHECKING:
@@ -158,7 +156,9 @@ class Queue:
         the same by other rules.
         """
         client = self.server.client
-        try:
+        keys = f"~{self.key(0)[:-2]}*" + (f" ~{self.start_urls}" if self.start_urls else "")
+        advice = f"See what the server logs. Its user needs the commands +@all -@dangerous and the keys {keys}."
+        with usable(f"The filter {self.where}", advice):
             nodes = len(client.get_primaries()) if self.server.is_cluster else 0
             self.shards = int(client.hget(self.key(0), "shards") or SHARDS_PER_NODE * nodes or 1)
             for shard in range(self.shards):
@@ -171,10 +171,6 @@ class Queue:
                 self._sizes = for_script([*chain.from_iterable(sizes)])
             if self.start_urls:
                 client.type(self.start_urls)
-        except (RedisError, *AWAY) as error:
-            keys = f"~{self.key(0)[:-2]}*" + (f" ~{self.start_urls}" if self.start_urls else "")
-            advice = f"See what the server logs. Its user needs the commands +@all -@dangerous and the keys {keys}."
-            raise error_of(error)(f"The filter {self.where}", f"cannot be used: {error}", advice=advice) from None
 
     def _check(self, state: dict[bytes, bytes]) -> None:
         for name in ("format", "key_space"):

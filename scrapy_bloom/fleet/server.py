@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from redis.retry import Retry
 from scrapy_bloom.errors import UnusableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -67,15 +68,18 @@ def excuse_in(error: Exception) -> str:
     raise error
 
 
-def error_of(error: Exception) -> type[UnusableError]:
-    """Return which exception to raise because of *error*, which a server or its connection raised."""
-    if isinstance(error, exceptions.AuthenticationError):
-        return UnusableError
+@contextmanager
+def usable(what: str, advice: str) -> Iterator[None]:
+    """Raise UnusableError with *advice* if a server fails inside, ServerAwayError if it may be there soon."""
     try:
-        excuse_in(error)
-    except Exception:  # the fault is the caller's
-        return UnusableError
-    return ServerAwayError
+        yield
+    except FAILURES as error:
+        cls = UnusableError
+        if not isinstance(error, exceptions.AuthenticationError):
+            with suppress(*FAILURES):  # the fault is the caller's
+                excuse_in(error)
+                cls = ServerAwayError
+        raise cls(what, f"cannot be used: {error}", advice=advice) from None
 
 
 def key_of(key: str | None, spider: str) -> str:
@@ -91,26 +95,24 @@ class Server:
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
         options |= _OURS
-        self.where = "The server of the settings"
-        """Host, port and database, for messages."""
         try:
             client: Any = _client(redis.Redis, url, options)
             self.where = _name_of(client.connection_pool.connection_kwargs)
+            """Host, port and database, for messages."""
+        except (ValueError, TypeError):
+            # The reason is not shown: it quotes pieces of the URL, which may be pieces of the password.
+            advice = (
+                "Write redis://[user:password@]host[:port][/database], with / @ : # in the password as %2F %40 %3A %23."
+            )
+            where, found = "The server of the settings", "has a URL or REDIS_PARAMS that cannot be read"
+            raise UnusableError(where, found, advice=advice) from None
+        with usable(self.where, "Start it, or put the right address and password into BLOOM_REDIS_URL."):
             self.info, self.is_cluster = _information(client)
             """What INFO says, nothing if the user may not ask; and whether it is a node of a cluster."""
             if self.is_cluster:
                 client.close()
                 options.pop("db", None)
                 client = _client(redis.RedisCluster, url, options)
-        except (ValueError, TypeError):
-            # The reason is not shown: it quotes pieces of the URL, which may be pieces of the password.
-            advice = (
-                "Write redis://[user:password@]host[:port][/database], with / @ : # in the password as %2F %40 %3A %23."
-            )
-            raise UnusableError(self.where, "has a URL or REDIS_PARAMS that cannot be read", advice=advice) from None
-        except FAILURES as error:
-            advice = "Start it, or put the right address and password into BLOOM_REDIS_URL."
-            raise error_of(error)(self.where, f"cannot be used: {error}", advice=advice) from None
         self.client = client
 
     def warn_if_it_forgets(self) -> None:

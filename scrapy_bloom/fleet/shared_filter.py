@@ -6,11 +6,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
-from scrapy_bloom.fleet.server import AWAY, Server, excuse_in
+from scrapy_bloom.fleet.server import FAILURES, Server, excuse_in
 from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
 
@@ -85,7 +83,7 @@ class SharedFilter(MemoryStore):
             return None
         try:
             (is_new,) = self._shared.add(self._shared.shard_of(fingerprint), [fingerprint])
-        except (RedisError, *AWAY) as error:
+        except FAILURES as error:
             excuse, now = excuse_in(error), time.monotonic()
             self._retry_at = now + min(max(10 * (now - began), LEAST_PAUSE), LONGEST_PAUSE)
             if not self._is_away:

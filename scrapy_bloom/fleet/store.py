@@ -142,9 +142,10 @@ class FleetStore(Store):
             page = self.in_memory.popleft()
         elif (ready := self._client.next()) is not None:
             ticket, entry = ready
-            if self._client.times_back != self.times_anew:  # the server may not know what this process knows
+            went_back = self._client.counts["went_back"]
+            if went_back != self.times_anew:  # the server may not know what this process knows
                 self.chain.close()
-                self.chain, self.times_anew = self._new_chain(), self._client.times_back
+                self.chain, self.times_anew = self._new_chain(), went_back
             page = Page(ticket.slot, body=entry, result=ANSWERED if entry[:1] == PUSHED else UNKNOWN)
             self._tickets[page] = ticket
         else:

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.life import Outbox
+from scrapy_bloom.fleet.life import Life, Outbox
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Politeness, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
@@ -130,7 +130,7 @@ def test_the_server_says_which_calls_of_a_killed_worker_it_took(make: Any) -> No
     wait_until(other.take, "the lease has run out")
     slow.finish(done=held.values())
     journal = Settled(slow.token)
-    Outbox(other.queue, journal).settle()
+    Outbox(other.queue, journal, Life()).settle()
     assert journal.settled == [(1, []), (2, [0, 1]), (3, None)]
 
 
