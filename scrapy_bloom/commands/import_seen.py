@@ -122,10 +122,9 @@ def _is_requests_seen(source: str) -> bool:
 
 def _take_over(url: str, names: Sequence[str], settings: Settings) -> Iterator[dict[str, Any]]:
     """Take over the crawls of the spiders *names*, and yield a summary of each. All are known, or none is taken."""
-    from scrapy_bloom.components.fleet_settings import scrapy_redis_of
-    from scrapy_bloom.fleet.takeover import take_over
+    from scrapy_bloom.fleet.takeover import ScrapyRedis, take_over
 
     for crawler in [crawler_of(settings, name) for name in names]:
         spider = crawler.spidercls.from_crawler(crawler)
         with queue_to_fill(url, crawler, spider) as (queue, _, requests):
-            yield take_over(queue, scrapy_redis_of(crawler.settings, spider.name), requests.rewritten)
+            yield take_over(queue, ScrapyRedis.of(spider.name, crawler.settings), requests.rewritten)

@@ -19,7 +19,7 @@ from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import DEFAULT_URL, key_of
 from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.fleet.store import FleetStore
-from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter
+from scrapy_bloom.fleet.takeover import ScrapyRedis
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.job.feed_journal import FeedJournal
 
@@ -54,7 +54,7 @@ def fleet_store(
     has_start = getattr(crawler.engine, "_start", None) is not None
 
     def client_at(server: Server, worker: str, journal: Journal) -> LeaseClient:
-        scrapy_redis_of(settings, name).warn(server)
+        ScrapyRedis.of(name, settings).warn(server)
         queue = Queue.of(
             server,
             bloom,
@@ -150,18 +150,3 @@ def _delays_of(crawler: Crawler) -> Callable[[], dict[str, float]]:
         return new
 
     return changed if crawler.settings.getbool("AUTOTHROTTLE_ENABLED") else dict
-
-
-def scrapy_redis_of(settings: BaseSettings, spider: str) -> ScrapyRedis:
-    """Return where scrapy-redis has requests and filter of *spider*, and how it orders them."""
-    names = (
-        settings.get("SCHEDULER_QUEUE_KEY") or "%(spider)s:requests",
-        settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:dupefilter",
-    )
-    return ScrapyRedis(
-        spider,
-        [name % {"spider": spider} for name in names],
-        is_fifo="Lifo" not in str(settings.get("SCHEDULER_QUEUE_CLASS")),
-        has_its_fingerprints=settings["REQUEST_FINGERPRINTER_CLASS"]
-        in {ScrapyRedisFingerprinter.PATH, ScrapyRedisFingerprinter},
-    )

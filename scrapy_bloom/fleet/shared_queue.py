@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
-from zlib import crc32
 
 import msgpack  # type: ignore[import-untyped]  # it has no types
 
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.fleet.blocks import probe_of
 from scrapy_bloom.fleet.entry import RETRIED, for_script, url_of
+from scrapy_bloom.fleet.messages import Forget
+from scrapy_bloom.fleet.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,20 +51,22 @@ class Listed(NamedTuple):
             return self.slot
 
 
-class SharedQueue:
-    """The queue under the Redis key *prefix* on *server*. Raises UnusableError if there is none."""
+class SharedQueue(Queue):
+    """The queue that is there under the Redis key *prefix* on *server*. Raises UnusableError if there is none."""
 
     def __init__(self, server: Server, prefix: str) -> None:
-        self._server, self._client, self.prefix = server, server.client, prefix
-        state: dict[bytes, bytes] = self._client.hgetall(f"{{{prefix}:0}}")
+        super().__init__(server, prefix)
+        self._client = server.client
+        state: dict[bytes, bytes] = self._client.hgetall(self.key(0))
         if b"shards" not in state:
             advice = "Name BLOOM_REDIS_KEY, by default bloom: and the spider's name, after the server."
             raise UnusableError(f"The key {prefix} on {server.where}", "is not the queue of a fleet", advice=advice)
-        self._seed = state[b"seed"]
-        self._keys = [f"{{{prefix}:{shard}}}" for shard in range(int(state[b"shards"]))]
+        self.shards, self._new["seed"] = int(state[b"shards"]), state[b"seed"]
+        self._keys = [self.key(shard) for shard in range(self.shards)]
+        self._chains = {shard: self._client.hget(key, "chain") for shard, key in enumerate(self._keys)}
+        self._scripts["requeue"] = server.script("head", "requeue")
         self.key_space: Mapping[str, str] = dict(ast.literal_eval(state[b"key_space"].decode()))
         """The settings that the fingerprints depend on."""
-        self.where = f"on {server.where} under {prefix}"
 
     def info(self) -> dict[str, Any]:
         """Return what is there, in plain types."""
@@ -83,7 +85,7 @@ class SharedQueue:
                     alive.add(name)
         in_hand = leased.total()
         return {
-            "server": self._server.where,
+            "server": self.server.where,
             "key": self.prefix,
             "enqueued": counts["enqueued"],
             "done": counts["enqueued"] - counts["outstanding"],
@@ -118,27 +120,23 @@ class SharedQueue:
 
     def requeue(self, name: str, host: str | None) -> int:
         """Make the requests on the list *name*, of *host* if given, pending again; return how many."""
-        script, requeued = self._server.script("head", "requeue"), 0
-        chosen = [row for row in self.listed(name) if host in (None, row.host)]
-        for key in self._keys:
-            chain = self._client.hget(key, "chain")
+        requeued, chosen = 0, [row for row in self.listed(name) if host in (None, row.host)]
+        for shard, key in enumerate(self._keys):
             rows = [(row.value, row.slot, row.score, RETRIED + row.entry) for row in chosen if row.key == key]
             for at in range(0, len(rows), _AT_ONCE):
                 flat = for_script([value for row in rows[at : at + _AT_ONCE] for value in row])
-                requeued += int(script(keys=[key], args=[chain, name, flat]))
+                requeued += self._step("requeue", shard, "", name, flat)
         return requeued
 
     def end_lives(self, names: str) -> None:
         """Give back what workers whose names begin with *names* have in hand: they were killed on purpose."""
-        script = self._server.script("head", "leave")
-        for key in self._keys:
-            chain = self._client.hget(key, "chain")
+        for shard, key in enumerate(self._keys):
             for name, token in self._client.hgetall(f"{key}:names").items():
                 if name.decode().startswith(names):
-                    script(keys=[key], args=[chain, token, -1])
+                    self._step("leave", shard, token.decode(), -1)
 
     def forget(self, fingerprints: Iterable[bytes]) -> None:
         """Take *fingerprints* back on the server. A running worker that knows one of them still drops its links."""
         for fingerprint in fingerprints:
-            key = self._keys[crc32(fingerprint) % len(self._keys)]
-            self._client.sadd(f"{key}:forgotten", probe_of(fingerprint, self._seed).bits)
+            shard = self.shard_of(fingerprint)
+            self.finish(shard, "", 0, [Forget(shard, fingerprint)])

@@ -21,7 +21,9 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
 
     from scrapy_bloom.fleet.messages import QueueLane
     from scrapy_bloom.fleet.queue import Queue
@@ -54,6 +56,19 @@ class ScrapyRedis:
     """Whether a list of requests is a queue whose first request in is the first out."""
     has_its_fingerprints: bool
     """Whether the crawl makes the fingerprints that scrapy-redis' filter knows."""
+
+    @classmethod
+    def of(cls, spider: str, settings: Mapping[Any, Any]) -> Self:
+        """Read it from the *settings* of a project."""
+        queue = settings.get("SCHEDULER_QUEUE_KEY") or "%(spider)s:requests"
+        dupefilter = settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:dupefilter"
+        return cls(
+            spider,
+            [name % {"spider": spider} for name in (queue, dupefilter)],
+            is_fifo="Lifo" not in str(settings.get("SCHEDULER_QUEUE_CLASS")),
+            has_its_fingerprints=settings.get("REQUEST_FINGERPRINTER_CLASS")
+            in {ScrapyRedisFingerprinter.PATH, ScrapyRedisFingerprinter},
+        )
 
     def left_on(self, server: Server) -> list[str]:
         """Return the keys that are there."""

@@ -155,7 +155,7 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(server: RedisServer) -
 def test_a_delay_is_of_all_workers_together(server: RedisServer, kind: str) -> None:
     """Two workers get the requests of a host no faster than one would, also with a delay that is found later."""
     settings = {**FLEET, "BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 1000, "AUTOTHROTTLE_START_DELAY": 0.01}
-    delay = 0.3
+    delay = 0.6  # so long that the server hands out one at a time
     settings |= {"DOWNLOAD_DELAY": delay} if kind == "DOWNLOAD_DELAY" else {}
     settings |= {"AUTOTHROTTLE_ENABLED": kind == "AutoThrottle"}
     one, other = FleetEngine(None, settings), FleetEngine(None, settings)

@@ -8,11 +8,11 @@ from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
 
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.fleet_requests import FleetRequests
-from scrapy_bloom.components.fleet_settings import order_of, scrapy_redis_of
+from scrapy_bloom.components.fleet_settings import order_of
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.fleet.takeover import ScrapyRedisFingerprinter, take_over
+from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
 from tests.fleet.servers import RedisServer, crawl, open_store
 from tests.fleet.test_entry import Harmful
@@ -56,7 +56,7 @@ class Crawl:
         try:
             order = order_of(self.crawler.settings, self.spider)
             requests = FleetRequests(self.spider, None, order, fingerprints_of(self.crawler))
-            return take_over(queue, scrapy_redis_of(self.crawler.settings, "books"), requests.rewritten)
+            return take_over(queue, ScrapyRedis.of("books", self.crawler.settings), requests.rewritten)
         finally:
             connection.close()
 
