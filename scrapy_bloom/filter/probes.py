@@ -32,6 +32,7 @@ times as often. ``docs/math.md`` derives and measures this.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mmh3 import mmh3_x64_128_uintdigest
@@ -73,6 +74,7 @@ class Probes(NamedTuple):
     """Return what is left of the quota."""
 
 
+@cache
 def run_lengths(probes: int) -> tuple[int, ...]:
     """Return the number of bits in each run of a fingerprint with k = *probes*, from 1 to 36.
 

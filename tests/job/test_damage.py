@@ -89,7 +89,7 @@ def test_a_flipped_bit_anywhere_loses_nothing(jobs: list[Job]) -> None:
 def test_hundreds_of_flipped_bits_lose_nothing(jobs: list[Job]) -> None:
     """As above."""
     random_, size = random.Random(4), jobs[-1].database.stat().st_size
-    assert flipped(jobs[-1], random_.sample(range(size), 300), 4)[REFUSED] > 50
+    assert flipped(jobs[-1], random_.sample(range(size), 200), 4)[REFUSED] > 30
 
 
 @pytest.mark.slow

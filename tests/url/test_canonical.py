@@ -49,9 +49,12 @@ def test_odd_arguments_fare_as_with_w3lib(odd: Any) -> None:
         ("http://a/b;", "/.;%4cC?", 4),
         ("", "htp:/sS.?# ", 4),
         ("http://a/?", "&=2'\"[|^ ", 3),
-        pytest.param("http://a/", "/.;%2fFC?&=+#a\\: \t'|", 5, marks=pytest.mark.slow),
-        pytest.param("http://a/?", "&=;+%20-.a~#\xfc'[", 5, marks=pytest.mark.slow),
-        pytest.param("http://a", ":/.@0569[]aA%?#-_\\\t", 5, marks=pytest.mark.slow),
+        pytest.param("http://a/", "/.;%2fFC?&=+#a\\: \t'|", 4, marks=pytest.mark.slow),
+        pytest.param("http://a/?", "&=;+%20-.a~#\xfc'[", 4, marks=pytest.mark.slow),
+        pytest.param("http://a", ":/.@0569[]aA%?#-_\\\t", 4, marks=pytest.mark.slow),
+        pytest.param("http://a/", "/.;%2fc?&=#a\t", 5, marks=pytest.mark.slow),
+        pytest.param("http://a/?", "&=;+%20.a~#'[", 5, marks=pytest.mark.slow),
+        pytest.param("http://a", ":/.@06[]aA%?\\", 5, marks=pytest.mark.slow),
     ],
 )
 def test_short_strings_of_risky_characters(base: str, alphabet: str, longest: int) -> None:
