@@ -84,7 +84,7 @@ def info(directory: str) -> dict[str, Any]:
         "last_opened_by": seen.owner,
         "clean": state.clean and not seen.is_in_use,
         "finish_reason": state.finish_reason or None,
-        "urls": seen.urls,
+        "urls": job.urls,
         "urls_are_estimated": not seen.is_clean,
         "urls_taken_back": seen.forgotten,
         "pending": state.pending,

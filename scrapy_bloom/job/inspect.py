@@ -29,6 +29,8 @@ class JobInfo:
     directory: Path
     """``JOBDIR``."""
     filter: FilterDescription
+    urls: int
+    """URLs remembered, with new ones of commits whose bits a kill has kept from being set."""
     state: JobState
     """As the last commit left it."""
     lanes: tuple[LaneRow, ...]
@@ -58,9 +60,13 @@ def inspect_job(jobdir: str | os.PathLike[str]) -> JobInfo:
     aliases = Aliases(lambda _: True)
     with closing(Database(path, read_only=True)) as database:
         aliases.load(aliases_in(database.notes("kind")))
+        redo = database.redo()  # before the filter: a crawl beside it sets bits
+        described = inspect_directory(directory)
+        unset = sum(len(fingerprints) for first_id, fingerprints in redo if first_id >= described.watermark)
         return JobInfo(
             directory=Path(jobdir),
-            filter=inspect_directory(directory),
+            filter=described,
+            urls=described.urls + unset,
             state=database.state,
             lanes=tuple(LaneRow(*row) for row in database.select("SELECT * FROM lane WHERE rows > 0")),
             feeds=tuple(database.feeds()),
