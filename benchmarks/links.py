@@ -90,8 +90,7 @@ def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
     from scrapy.linkextractors import LinkExtractor
     from scrapy.spiders import CrawlSpider, Rule
 
-    from scrapy_bloom.links.extractor import UnseenLinkExtractor
-    from scrapy_bloom.links.spider import UnseenLinks
+    from scrapy_bloom.links.extractor import UnseenLinkExtractor, UnseenLinks
 
     here = urlsplit(local_root(url)).netloc
     pages: set[str] = set()

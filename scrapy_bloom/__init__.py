@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.filter.chain import ScalableBloomFilter as ScalableBloomFilter
     from scrapy_bloom.filter.directory import open_filter as open_filter
     from scrapy_bloom.links.extractor import UnseenLinkExtractor as UnseenLinkExtractor
-    from scrapy_bloom.links.spider import UnseenLinks as UnseenLinks
+    from scrapy_bloom.links.extractor import UnseenLinks as UnseenLinks
     from scrapy_bloom.url.canonical import canonicalize_url as canonicalize_url
 
 __version__ = "2.0.0"
@@ -37,7 +37,7 @@ _HOME = {
     "RequestFingerprinter": "components.fingerprints",
     "ScalableBloomFilter": "filter.chain",
     "UnseenLinkExtractor": "links.extractor",
-    "UnseenLinks": "links.spider",
+    "UnseenLinks": "links.extractor",
     "canonicalize_url": "url.canonical",
     "fingerprint": "components.fingerprints",
     "open_filter": "filter.directory",

@@ -11,7 +11,7 @@ from scrapy_bloom.commands.info import pending_requests
 from scrapy_bloom.commands.targets import fingerprints_in, of_url_in, settings_of
 from scrapy_bloom.commands.terminal import OK, WRONG, show, tracked, write
 from scrapy_bloom.errors import UnusableError
-from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.filter.directory import reading
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.loops.limits import objection_by
 from scrapy_bloom.settings import BloomSettings

@@ -10,8 +10,7 @@ from scrapy_bloom.commands.targets import add_target, queue_of
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.frontier.lanes import Lane
-from scrapy_bloom.frontier.order import lane_of_stored
-from scrapy_bloom.frontier.stored import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL
+from scrapy_bloom.frontier.order import MARK, OF_THE_LAST_TRY, PICKLE_PROTOCOL, lane_of_stored
 from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch
 from scrapy_bloom.job.store import stopped_job

@@ -33,21 +33,19 @@ from scrapy_bloom.components.startup import (
 )
 from scrapy_bloom.components.takeover import block_scrapys_scheduler, finish_export, import_queue, import_seen
 from scrapy_bloom.crawl.changes import NoChanges
-from scrapy_bloom.crawl.crawl import Crawl
-from scrapy_bloom.crawl.decisions import Decisions
+from scrapy_bloom.crawl.crawl import Crawl, Decisions
 from scrapy_bloom.crawl.delta import Delta, DeltaFiles, NoDelta
 from scrapy_bloom.crawl.guard import LoopGuard
 from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
-from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.frontier.store import MemoryStore
+from scrapy_bloom.job.inspect import DIRECTORY, show_pending
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobFiles, JobStore, begin_cycle, open_files
-from scrapy_bloom.job.verify import show_pending
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

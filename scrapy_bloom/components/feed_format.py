@@ -18,7 +18,7 @@ from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorag
 from scrapy.extensions.postprocessing import Bz2Plugin, GzipPlugin, LZMAPlugin, PostProcessingManager
 from scrapy.utils.misc import load_object
 
-from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
 from scrapy_bloom.job.feedfile import FileFeedStorage
 from scrapy_bloom.job.records import FeedState
 

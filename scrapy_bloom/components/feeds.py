@@ -28,10 +28,9 @@ from scrapy_bloom.components.feed_format import (
 )
 from scrapy_bloom.components.in_progress import ITEM
 from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
-from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
-from scrapy_bloom.job.feed_journal import FeedJournal
+from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
-from scrapy_bloom.job.feeds import path_now, place_of
+from scrapy_bloom.job.feeds import FeedJournal, path_now, place_of
 from scrapy_bloom.job.records import FeedLength, Feeds, FeedState
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from scrapy_bloom.components.requests import Requests, lane_in
 from scrapy_bloom.components.serialize import attributes_of, check_values, without_defaults
 from scrapy_bloom.fleet.entry import FIELDS, PUSHED, RETRIED, SIGNED, Entries
 from scrapy_bloom.fleet.messages import QueueLane
+from scrapy_bloom.frontier.order import OF_THE_LAST_TRY
 from scrapy_bloom.frontier.page import Pending
-from scrapy_bloom.frontier.stored import OF_THE_LAST_TRY
 
 if TYPE_CHECKING:
     from scrapy import Spider

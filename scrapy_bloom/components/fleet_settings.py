@@ -21,7 +21,7 @@ from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedis
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
-from scrapy_bloom.job.feed_journal import FeedJournal
+from scrapy_bloom.job.feeds import FeedJournal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
     from scrapy_bloom.fleet.server import Server
-    from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.store import Journal
     from scrapy_bloom.job.records import Feeds
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 
-from scrapy_bloom.frontier.stored import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

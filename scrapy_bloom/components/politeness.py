@@ -19,7 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_bloom.components.hooks import DOWNLOADER_SLOTS
 from scrapy_bloom.components.spider_crawl import crawl_of
-from scrapy_bloom.frontier.paused import LONGEST_PAUSE
+from scrapy_bloom.frontier.store import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from scrapy import Request
 from scrapy.utils.request import request_from_dict
 
-from scrapy_bloom.frontier.stored import MARK, PICKLE_PROTOCOL
+from scrapy_bloom.frontier.order import MARK, PICKLE_PROTOCOL
 from scrapy_bloom.loops.share import Mark
 
 if TYPE_CHECKING:

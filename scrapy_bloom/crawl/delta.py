@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy_bloom.errors import BloomError, InUseError, counted
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.filter.directory import open_filter, reading
 from scrapy_bloom.filter.lock import is_locked
 
 if TYPE_CHECKING:

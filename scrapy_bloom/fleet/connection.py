@@ -19,7 +19,7 @@ from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.filter.lock import LOCK_NAME, lock_directory
 from scrapy_bloom.fleet.lease import AWAY_SECONDS, LeaseClient
 from scrapy_bloom.fleet.server import Server, ServerAwayError
-from scrapy_bloom.frontier.journal import Journal
+from scrapy_bloom.frontier.store import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

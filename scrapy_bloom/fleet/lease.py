@@ -16,15 +16,15 @@ from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import FAILURES, excuse_in, usable
 from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
-from scrapy_bloom.frontier.journal import Journal
 from scrapy_bloom.frontier.page import ANSWERED, Page
+from scrapy_bloom.frontier.store import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_bloom.fleet.messages import Message
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.frontier.paused import Paused
+    from scrapy_bloom.frontier.store import Paused
 
 logger = logging.getLogger(__name__)
 

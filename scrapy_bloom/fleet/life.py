@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.fleet.messages import Done, Message, size_of
-from scrapy_bloom.frontier.paused import Paused
+from scrapy_bloom.frontier.store import Paused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from scrapy_bloom.fleet.messages import Finished, Taken, Ticket
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.frontier.journal import Journal
+    from scrapy_bloom.frontier.store import Journal
 
 # In one call: a server answers nobody else for some 3 ms, and may be told to take no more than a megabyte.
 MOST_MESSAGES, MOST_BYTES = 300, 500_000

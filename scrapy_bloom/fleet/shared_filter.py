@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
 from scrapy_bloom.fleet.server import FAILURES, Server, excuse_in
-from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
+from scrapy_bloom.frontier.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

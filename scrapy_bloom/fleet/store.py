@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.fleet.lease import LeaseClient
     from scrapy_bloom.fleet.queue import Queue
-    from scrapy_bloom.frontier.journal import Journal
     from scrapy_bloom.frontier.page import Pending
+    from scrapy_bloom.frontier.store import Journal
     from scrapy_bloom.settings import BloomSettings
 
 logger = logging.getLogger(__name__)

@@ -74,3 +74,11 @@ def lane_of_stored(attributes: Mapping[str, Any]) -> LaneKey:
     named = meta.get("download_slot")
     slot = urlsplit(attributes["url"]).hostname or "" if named is None else named
     return lane_of(slot, attributes.get("priority", 0), is_start=bool(meta.get("is_start_request")))
+
+
+PICKLE_PROTOCOL = 4
+"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
+MARK = "_bloom_mark"
+"""The loop guard's mark, beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
+OF_THE_LAST_TRY = ("retry_times", "download_latency")
+"""Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""

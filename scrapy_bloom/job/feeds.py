@@ -1,24 +1,184 @@
-"""The feeds that a database has noted: which file each note is of, and what a kill has left of it."""
+"""The feeds that a database has noted: which file each note is of, and what a kill has left of it.
+
+A fleet's worker that has a job directory notes items of pages until their acknowledgement counts:
+
+    begin        a thread is about to make a call that acknowledges pages: it notes the items of these pages
+    end          the server has answered: items of refused pages are dropped, the others go to their feeds
+    commit       one transaction holds the bytes for the feed files, and deletes the notes; then the files are written
+
+A kill leaves notes. The next run first asks the server which of the noted calls were carried out.
+"""
 
 from __future__ import annotations
 
 import logging
 import mmap
 import os
+import pickle
+import sqlite3
+import time
+from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.errors import UnusableError, counted
+from scrapy_bloom.errors import DamagedError, UnusableError, counted
+from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
+from scrapy_bloom.frontier.store import Journal
+from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.feedfile import AppendLog, ends_with, newline_of, size_of
+from scrapy_bloom.job.records import Batch
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Collection, Mapping, Sequence
 
-    from scrapy_bloom.job.database import Database
-    from scrapy_bloom.job.records import FeedLength
+    from scrapy_bloom.job.records import FeedLength, Feeds
 
 logger = logging.getLogger(__name__)
+
+NAME = "feeds.sqlite"
+COMMIT_SECONDS = 1.0
+_ADVICE = "Free some space, and start the worker again: it goes on, and no item is lost."
+
+
+Item = tuple[str, bytes]
+"""An item of a page that is not acknowledged yet: the feed, as it stands in ``FEEDS``, and a pickle."""
+
+
+class FeedJournal(Journal):
+    """The journal in *directory*, ``JOBDIR/requests.bloom``. *feeds* are those of the crawl.
+
+    The lease client's thread calls :meth:`begin`, :meth:`end`, :meth:`drop` and :meth:`write`. The crawl's thread calls
+    all else, and :meth:`end` and :meth:`drop` before the other thread starts. Raises BloomError if the journal cannot
+    be read, or a feed that lacks items cannot be written.
+    """
+
+    def __init__(self, directory: Path, feeds: Feeds) -> None:
+        self._feeds, self._is_open = feeds, False
+        try:
+            self._database = Database(directory / NAME)
+            self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
+                call: pickle.loads(body)  # noqa: S301 - our own file
+                for call, body in self._database.notes("call").items()
+            }
+        except DamagedError as error:
+            advice = "Move it away. Items of pages that were done just before the kill may be missing."
+            raise UnusableError(directory / NAME, f"is damaged: {error}", advice=advice) from error
+        self._state = self._database.state.next_run()
+        self.noted = NotedFeeds(self._database, directory / "feeds.appended")
+        self._held: list[Item] = []
+        self._ended: deque[tuple[str, Sequence[Item]]] = deque()  # calls, and what the server has taken
+        self._appended: list[str] = []  # calls whose items the next commit has
+        self._batch: Batch | None = None  # a commit that has begun
+        self._is_written = False
+        self._began = 0.0
+        try:
+            self._write(Batch(feeds=self.noted.repair(), state=self._state))
+        except BaseException:
+            self._database.close()
+            raise
+
+    def open_feeds(self) -> None:
+        """Write to the feeds from now on: they are open."""
+        self._is_open = True
+
+    def hold(self, feed: str, data: bytes) -> None:
+        """Keep an item of the page that is being acknowledged, as a pickle."""
+        self._held.append((feed, data))
+
+    def taken(self) -> Sequence[Item]:
+        """Return what was held since the last call."""
+        held, self._held = self._held, []
+        return held
+
+    @property
+    def in_doubt(self) -> list[str]:
+        """The calls that have begun and not ended."""
+        return list(self._calls)
+
+    def begin(self, call: str, pages: Mapping[int, Sequence[Item]]) -> None:
+        """Note that *call*, which acknowledges *pages*, is about to be made. Raises UnusableError."""
+        if pages and call not in self._calls:  # otherwise it is made again
+            self._calls[call] = pages
+            self._write(Batch(notes={("call", call): _packed(pages)}, state=self._state))
+
+    def end(self, call: str, refused: Collection[int]) -> None:
+        """Note that the server has taken *call*, but for the pages *refused*. Raises UnusableError."""
+        pages = self._calls.pop(call, None)
+        if pages is None:
+            return
+        taken = {number: items for number, items in pages.items() if number not in refused}
+        if len(taken) < len(pages):  # the server remembers only what its last call refused
+            self._write(Batch(notes={("call", call): _packed(taken)}, state=self._state))
+        self._ended.append((call, [item for items in taken.values() for item in items]))
+
+    def drop(self, call: str) -> None:
+        """Note that the server does not know of *call*: its pages are fetched again."""
+        self.end(call, self._calls.get(call, ()))
+
+    def commit(self, *, is_last: bool = False) -> None:
+        """Begin a commit if one is due, and end the last one if it is written. Raises UnusableError."""
+        if self._is_written:
+            self._batch, self._is_written = None, False
+            self._feeds.committed()
+        if self._batch is None and (is_last or time.monotonic() >= self._began + COMMIT_SECONDS):
+            self._began = time.monotonic()
+            if self._is_open:
+                self._append()
+            try:
+                batch = Batch(feeds=self._feeds.notes(), state=self._state)
+            except OSError as error:
+                raise UnusableError("A feed", f"cannot be written: {error}", advice=_ADVICE) from error
+            batch.note("call", dict.fromkeys(self._appended, b""))
+            self._appended = []
+            if not batch.is_empty():
+                self._batch = batch
+
+    def write(self) -> None:
+        """Write the commit that has begun, if one has. Raises UnusableError."""
+        if self._batch is not None and not self._is_written:
+            self._write(self._batch)
+            self._is_written = True
+
+    def flush(self) -> None:
+        """Write what is left. The other thread has ended. Raises UnusableError."""
+        self.write()
+        self.commit(is_last=True)
+        self.write()
+        self.commit()
+
+    def close(self, reason: str) -> None:
+        """Close the database; *reason* is why the crawl has ended. Raises UnusableError."""
+        try:
+            self.flush()
+            self._write(Batch(state=replace(self._state, clean=True, finish_reason=reason)))
+        finally:
+            self._database.close()
+
+    def _append(self) -> None:
+        """Give the feeds what the server has taken."""
+        while self._ended:
+            call, items = self._ended.popleft()
+            for feed, data in items:
+                try:
+                    given = pickle.loads(data)  # noqa: S301 - our own file
+                except Exception:  # a class was renamed since the last run, say
+                    logger.exception("An item of a page that is done cannot be read, and is not in %s", feed)
+                else:
+                    self._feeds.write(feed, given, is_acknowledged=True)
+            self._appended.append(call)
+
+    def _write(self, batch: Batch) -> None:
+        try:
+            self._database.write(batch)
+        except (sqlite3.Error, OSError) as error:
+            raise UnusableError(self._database.path, f"cannot be written: {error}", advice=_ADVICE) from error
+
+
+def _packed(pages: Mapping[int, Sequence[Item]]) -> bytes:
+    return pickle.dumps({number: list(items) for number, items in pages.items()}, PICKLE_PROTOCOL)
 
 
 class NotedFeeds:

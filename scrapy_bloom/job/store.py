@@ -19,14 +19,12 @@ from scrapy_bloom.errors import counted
 from scrapy_bloom.filter.directory import FORGOTTEN_NAME, open_filter
 from scrapy_bloom.filter.lock import lock_directory
 from scrapy_bloom.frontier.lanes import Frontier
-from scrapy_bloom.frontier.memory_store import MemoryStore
 from scrapy_bloom.frontier.page import Page, Row
-from scrapy_bloom.job.commits import COMMIT_ROWS, Commits
+from scrapy_bloom.frontier.store import MemoryStore
+from scrapy_bloom.job.commits import COMMIT_ROWS, Commits, OpenPages
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
-from scrapy_bloom.job.inspect import DIRECTORY
-from scrapy_bloom.job.open_pages import OpenPages
-from scrapy_bloom.job.verify import check_consistency, replay_redo
+from scrapy_bloom.job.inspect import DIRECTORY, check_consistency, replay_redo
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

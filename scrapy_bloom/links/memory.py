@@ -17,7 +17,7 @@ from w3lib.url import safe_url_string
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from scrapy_bloom.crawl.decisions import Decisions
+    from scrapy_bloom.crawl.crawl import Decisions
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 MOST_KNOWN = 200_000

@@ -20,7 +20,7 @@ from scrapy.utils.request import fingerprint
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.components.takeover import export_queue
-from scrapy_bloom.filter.inspect import reading
+from scrapy_bloom.filter.directory import reading
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.job.store import stopped_job
 from tests.support.damage import verify_job

@@ -7,7 +7,7 @@ from scrapy import Request
 from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.terminal import OK, USAGE
-from scrapy_bloom.crawl import decisions
+from scrapy_bloom.crawl import crawl
 from tests.commands.conftest import Answer, Scrapy, Site, reopened
 from tests.support.engine import opened
 
@@ -62,7 +62,7 @@ def test_unfiltered_requests_that_differ_are_all_put_back(tmp_path: Path, answer
 
 def test_so_many_failed_requests_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     """No more, over all runs, until some are put back; the others are counted."""
-    monkeypatch.setattr(decisions, "MOST_LISTED", 3)
+    monkeypatch.setattr(crawl, "MOST_LISTED", 3)
     for run, (pushed, failed, listed) in enumerate([(2, 2, 2), (2, 2, 3), (0, 3, 3)]):
         with opened(tmp_path, {"BLOOM_PAGES_PER_HOST": 4}) as engine:  # what is put back counts once
             engine.push(*(Request(f"http://a.example/{run}/{number}") for number in range(pushed)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scrapy_bloom.components.politeness import seconds_of
-from scrapy_bloom.frontier.paused import LONGEST_PAUSE, Paused
+from scrapy_bloom.frontier.store import LONGEST_PAUSE, Paused
 from scrapy_bloom.job.inspect import JobInfo
 from tests.support.crawls import ADDON, Busy, Pages, Site, crawl, start
 from tests.support.engine import BY_HOST, wait_for_job

@@ -17,7 +17,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.crawl.crawl import Crawl
 from scrapy_bloom.errors import InUseError, SettingsError, UnusableError
-from scrapy_bloom.links.spider import UnseenLinks
+from scrapy_bloom.links.extractor import UnseenLinks
 from tests.support.engine import (
     BY_PRIORITY,
     SCRAPY_LEAVES_FILES_OPEN,

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from scrapy_bloom.filter import plan
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.directory import inspect_directory, open_filter
 from tests.filter.sampling import FINGERPRINTS, hash_fingerprints, hits, poisson_interval, url_fingerprints
 
 CAPACITIES = st.integers(1, 20)

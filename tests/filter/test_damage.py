@@ -8,8 +8,7 @@ import pytest
 
 from scrapy_bloom.errors import DamagedError, UnusableError
 from scrapy_bloom.filter import layerfile
-from scrapy_bloom.filter.directory import open_filter, read_forgotten
-from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.directory import inspect_directory, open_filter, read_forgotten
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import Header
 from tests.filter.damage import (

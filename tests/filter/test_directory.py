@@ -14,8 +14,7 @@ from scrapy_bloom.errors import BloomError, InUseError, UnusableError
 from scrapy_bloom.filter import directory as directories
 from scrapy_bloom.filter import layerfile
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.directory import inspect_directory, open_filter
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import HEADER_BYTES, Header, LayerFile, create
 from scrapy_bloom.filter.lock import lock_directory

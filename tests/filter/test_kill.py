@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from scrapy_bloom.errors import InUseError, UnusableError
-from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.filter.inspect import inspect_directory
+from scrapy_bloom.filter.directory import inspect_directory, open_filter
 from tests.filter.damage import CAPACITY, STEP, Done, adding, fingerprint, knows
 
 resource = pytest.importorskip("resource", reason="no SIGKILL and no RLIMIT_FSIZE on Windows")

@@ -11,7 +11,7 @@ from scrapy_bloom.fleet.life import Life, Outbox
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Politeness, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.frontier.journal import Journal
+from scrapy_bloom.frontier.store import Journal
 from tests.fleet.servers import RedisServer, wait_until
 
 PATIENCE = 180.0

@@ -6,7 +6,7 @@ import pickle
 import shutil
 from pathlib import Path
 
-from scrapy_bloom.job.feed_journal import FeedJournal
+from scrapy_bloom.job.feeds import FeedJournal
 from tests.support.engine import ItemList
 
 CALLS = ("0 token 1", "0 token 2")

@@ -20,13 +20,12 @@ from scrapy.exporters import JsonLinesItemExporter
 from scrapy.extensions.postprocessing import GzipPlugin
 from typing_extensions import Self
 
-from scrapy_bloom.job import open_pages
+from scrapy_bloom.job import commits
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feedfile import AppendLog
 from scrapy_bloom.job.feeds import NotedFeeds
-from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.inspect import fix_job, inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
-from scrapy_bloom.job.verify import fix_job
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, start
 from tests.support.feeds import FEED, LINES, FeedRun, Step, numbered, play
 
@@ -395,7 +394,7 @@ def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
-    monkeypatch.setattr(open_pages, "MOST_ENTRIES", 20)
+    monkeypatch.setattr(commits, "MOST_ENTRIES", 20)
     run = FeedRun(tmp_path, FEED)
     with run.page() as give:
         for item in numbered(*range(30)):

@@ -7,7 +7,7 @@ import pytest
 import scrapy
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
-from scrapy_bloom.job import open_pages
+from scrapy_bloom.job import commits
 from tests.support.engine import Engine, opened
 
 
@@ -19,7 +19,7 @@ def test_a_page_in_parts_is_said_and_loses_nothing(
     engine = Engine(tmp_path / "job")
     fetched = engine.fetch(page)
     with monkeypatch.context() as patch:
-        patch.setattr(open_pages, "LONGEST_SECONDS", 0.0)
+        patch.setattr(commits, "LONGEST_SECONDS", 0.0)
         for begin in (0, 4):
             engine.push_from(fetched, *parts[begin : begin + 4])
             for _ in range(2):
@@ -46,7 +46,7 @@ def test_a_page_in_parts_waits_for_what_is_in_memory(tmp_path: Path, monkeypatch
     engine = Engine(tmp_path / "job")
     fetched = engine.fetch(page)
     with monkeypatch.context() as patch:
-        patch.setattr(open_pages, "LONGEST_SECONDS", 0.0)
+        patch.setattr(commits, "LONGEST_SECONDS", 0.0)
         engine.push_from(fetched, stored.replace(dont_filter=True))
         engine.commit()
     engine.push_from(fetched, live)

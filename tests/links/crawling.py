@@ -9,7 +9,7 @@ from scrapy.http import HtmlResponse, TextResponse
 from scrapy.link import Link
 
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
-from scrapy_bloom.links.spider import UnseenLinks
+from scrapy_bloom.links.extractor import UnseenLinks
 from tests.support.crawler import quick_crawler
 
 PAGE = "http://a.example/docs/page.html"

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import pytest
 from scrapy.spiders import CrawlSpider, Rule
 
-from scrapy_bloom.links.extractor import UnseenLinkExtractor
-from scrapy_bloom.links.spider import UnseenLinks
+from scrapy_bloom.links.extractor import UnseenLinkExtractor, UnseenLinks
 from tests.support import crawls
 from tests.support.crawls import FollowSpider, crawl
 from tests.support.engine import OUR_FILTER, OURS

@@ -12,7 +12,7 @@ from scrapy.crawler import Crawler, CrawlerProcess
 import scrapy_bloom  # noqa: F401 - imported once, before the processes fork
 from scrapy_bloom.components import addon, dupefilter, feeds, scheduler  # noqa: F401 - likewise
 from scrapy_bloom.crawl import crawl as owner
-from scrapy_bloom.job import commits, open_pages
+from scrapy_bloom.job import commits
 from tests.support.crawler import OwnSettings
 
 SETTINGS = {
@@ -87,7 +87,7 @@ def crawl(orders: list[Order], directory: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir(directory)
-    open_pages.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages of many spiders take longer than 30 s together
+    commits.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages of many spiders take longer than 30 s together
     commits.COMMIT_SECONDS, owner.TICK_SECONDS = 0.1, 0.05  # so that kills need not wait for commits
     process = CrawlerProcess(OwnSettings({"LOG_LEVEL": "INFO"}))
     for number, order in enumerate(orders):
