@@ -13,7 +13,6 @@ class Program:
     """A site of one program; a subclass fills *honest* and says what a URL shows."""
 
     host = "http://program.example"
-    home = "/"
     noise = ("clock", "ms")
 
     def __init__(self, seed: int) -> None:
@@ -22,7 +21,7 @@ class Program:
         self.layout = Layout(self.rng, self.wording)
         self.layout.noise = list(self.noise)
         self.salt = f"{type(self).__name__} {seed}"
-        self.start = self.host + self.home
+        self.start = f"{self.host}/"
         self.honest: dict[str, str] = {}
         self.count = 0
         self.make()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.sites.pages import Page
 from benchmarks.sites.program import link, shown
-from benchmarks.sites.routed import Query, Routed, table
+from benchmarks.sites.routed import Query, Routed, picked, table
 
 if TYPE_CHECKING:
     from benchmarks.sites.pages import Links
@@ -26,12 +26,7 @@ review record/{n}?expand=reviews  keep mylist/move?record={n}  search results?qu
 authors browse/author  shelf results?bookbag={s}  shelves lists  user login  tags browse/subject
 language home?set_eg_locale={language}
 """)
-
-
-TABS = (
-    """Holdings|Title notes|Comments (0)|Images|Browse shelf|More searches|Share|Print|Unhighlight|Log in to add tags"""
-)
-TABS = TABS.split("|")
+TABS = "Holdings|Title notes|Comments (0)|Images|Browse shelf|More searches|Share|Print|Unhighlight|Log in to add tags"
 
 
 class Library(Routed):
@@ -43,8 +38,6 @@ class Library(Routed):
     )
     names: ClassVar = {"query_desc": "qtype", "searchid": "locg", "sort_by": "sort", "limit": "facet", "page": "pg"}
     ignored = ("query_desc", "searchid")
-    home = "/"
-    size = 20
 
     def make(self) -> None:
         step = 3 if self.is_judge else 1
@@ -55,10 +48,10 @@ class Library(Routed):
         self.note("main", "/")
         self.known("record", "n", self.records)
         self.known("author", "a", self.authors)
-        self.pages_of("authors", self.authors, self.size)
-        self.pages_of("shelves", self.shelves, self.size)
+        self.pages_of("authors", self.authors)
+        self.pages_of("shelves", self.shelves)
         for shelf in self.shelves:
-            self.pages_of("shelf", self.of_shelf(shelf), self.size, {"s": shelf})
+            self.pages_of("shelf", self.of_shelf(shelf), {"s": shelf})
 
     def of_shelf(self, shelf: str) -> list[str]:
         return self.seeded("shelf", shelf).sample(self.records, min(30, len(self.records)))
@@ -85,8 +78,7 @@ class Library(Routed):
             "record": "Normal view", "marc": "MARC view", "isbd": "ISBD view", "hold": "Place hold",
             "cart": "Add to your cart", "keep": "Save to lists", "review": "Post your comments on this title",
         }  # fmt: skip
-        links = [self.to(kind, text, {"n": n}) for kind, text in names.items()]
-        links += [self.to("record", text, {"n": n}) for text in TABS]
+        links = self.to_each(names, {"n": n}) + [self.to("record", text, {"n": n}) for text in TABS.split("|")]
         return links + [self.to("export", name, {"n": n, "format": name}) for name in ("marcxml", "mods", "ris", "dc")]
 
     def rows(self, records: list[str], **options: object) -> Links:
@@ -110,10 +102,8 @@ class Library(Routed):
             return None
         rng, (subjects, author) = self.seeded(n), self.about(n)
         lines = [self.name("title", n), f"By: {self.name('author', author)}", f"ISBN: {rng.randint(10**12, 10**13)}"]
-        lines += [
-            f"Description: {rng.randint(80, 900)} pages",
-            *self.text("record", n, size=rng.choice([0, 0, 1])).split("\n"),
-        ]
+        lines.append(f"Description: {rng.randint(80, 900)} pages")
+        lines += self.text("record", n, size=rng.choice([0, 0, 1])).split("\n")
         if q["kind"] == "isbd":
             return shown(lines[0], f"<p>{'. - '.join(lines)}</p>", self.services(n))
         if q["kind"] in ("marc", "export"):
@@ -133,18 +123,12 @@ class Library(Routed):
             found = [n for n in found if self.seeded(n, q["limit"]).random() < 0.4]
         found.sort(key=lambda n: self.token(n, q.get("sort_by")))
         self.count += 1
-        links = self.rows(
-            self.part(found, q, self.size), query_desc=q["word"], searchid=f"scs_{1_700_000_000 + self.count}"
-        )
-        links += self.pager(found, q, self.size, {"word": q["word"]})
-        options = {key: q[key] for key in ("limit", "sort_by") if key in q}
-        here = {"word": q["word"]}
-        limits = [f"su-to:{name}" for name in self.subjects[:6]] + [
-            f"itype:{kind}" for kind in ("BK", "MP", "CF", "DVD")
-        ]
-        links += [self.to("search", text, here, **{**options, "limit": text}) for text in limits]
-        orders = ("relevance", "title_az", "title_za", "author_az", "pubdate_dsc", "acqdate_dsc")
-        links += [self.to("search", text, here, **{**options, "sort_by": text}) for text in orders]
+        here, mark = {"word": q["word"]}, f"scs_{1_700_000_000 + self.count}"
+        links = self.rows(self.part(found, q), query_desc=q["word"], searchid=mark) + self.pager(found, q, here)
+        options = picked(q, "limit", "sort_by")
+        limits = [f"su-to:{name}" for name in self.subjects[:6]] + ["itype:BK", "itype:MP", "itype:CF", "itype:DVD"]
+        orders = ["relevance", "title_az", "title_za", "author_az", "pubdate_dsc", "acqdate_dsc"]
+        links += self.to_choices("search", here, options, {"limit": limits, "sort_by": orders})
         links += [self.to("search", "RSS", here, **{**options, "format": "rss"})]
         return shown(f"Results for {q['word']}", f"<p>Your search returned {len(found)} results.</p>", links)
 
@@ -156,21 +140,18 @@ class Library(Routed):
         return shown("Author", html, [self.to("search", "Used in records", {"word": q["a"]})])
 
     def show_authors(self, q: Query) -> Page:
-        links = [self.to("author", self.name("author", a), {"a": a}) for a in self.part(self.authors, q, self.size)]
-        return shown("Authorities", "", links + self.pager(self.authors, q, self.size))
+        links = self.to_named("author", "a", self.part(self.authors, q), "author")
+        return shown("Authorities", "", links + self.pager(self.authors, q))
 
     def show_shelves(self, q: Query) -> Page:
-        links = [self.to("shelf", self.name("shelf", s), {"s": s}) for s in self.part(self.shelves, q, self.size)]
-        return shown("Lists", "", links + self.pager(self.shelves, q, self.size))
+        links = self.to_named("shelf", "s", self.part(self.shelves, q), "shelf")
+        return shown("Lists", "", links + self.pager(self.shelves, q))
 
     def show_shelf(self, q: Query) -> Page:
         own, here = self.of_shelf(q["s"]), {"s": q["s"]}
-        links = self.rows(self.part(own, q, self.size)) + self.pager(own, q, self.size, here)
-        links += [
-            self.to("shelf", order, here, sort_by=order, dir=way)
-            for order in ("title", "author")
-            for way in ("asc", "desc")
-        ]
+        links = self.rows(self.part(own, q)) + self.pager(own, q, here)
+        for order in ("title", "author"):
+            links += [self.to("shelf", order, here, sort_by=order, dir=way) for way in ("asc", "desc")]
         return shown(self.name("shelf", q["s"]), "", links)
 
     def show_tags(self, q: Query) -> Page:
@@ -190,17 +171,12 @@ print /mod/book/tool/print/index.php?id={m}  search /course/search.php?search={w
 """)
 
 
-BLOCKS = """Dashboard|Site pages|My courses|Skip navigation|Participants|Badges|Competencies|Grades|General|Jump to...|
-You are not logged in|Data retention summary|Get the mobile app|Hide blocks|Full screen"""
-BLOCKS = BLOCKS.split("|")
-
-
 class Learning(Routed):
     """Moodle: courses, pages, books and forums of one numbering; log-in pages everywhere, session keys, a calendar."""
 
     routes = (_MOODLE, {kind: "/lms" + form.replace("/page/", "/lesson/") for kind, form in _MOODLE.items()})
     ignored = ("lang", "forceview", "sesskey", "redirect")
-    home = "/"
+    size, first = 10, 0
 
     def make(self) -> None:
         self.courses = range(2, 2 + self.many(40))
@@ -219,9 +195,9 @@ class Learning(Routed):
         self.known("page", "m", self.of_kind("page"))
         self.known("discussion", "d", self.forum_of)
         for m in forums:
-            self.pages_of("forum", self.of_forum(m), 10, {"m": str(m)}, first=0)
+            self.pages_of("forum", self.of_forum(m), {"m": str(m)})
         for k in range(8):
-            self.pages_of("category", list(self.courses)[k::8], 20, {"k": str(k)}, first=0)
+            self.pages_of("category", list(self.courses)[k::8], {"k": str(k)})
         for m in self.of_kind("book"):
             self.note("book", *(self.url("book", {"m": m, "x": m * 10 + x}) for x in range(3)))
 
@@ -243,17 +219,13 @@ class Learning(Routed):
         return [*links, self.to("calendar", "Calendar", {"view": "month", "time": 1717200000})]
 
     def show_front(self, q: Query) -> Page:
-        links = [self.to("category", self.name("category", k), {"k": k}) for k in range(8)]
-        return shown(
-            "Welcome",
-            self.text("front"),
-            links + [self.to("course", self.name("course", c), {"c": c}) for c in self.courses[:5]],
-        )
+        links = self.to_named("category", "k", range(8), "category")
+        return shown("Welcome", self.text("front"), links + self.to_named("course", "c", self.courses[:5], "course"))
 
     def show_category(self, q: Query) -> Page:
         own = list(self.courses)[int(q["k"]) :: 8]
-        links = self.pager(own, q, 20, {"k": q["k"]}, first=0)
-        for c in self.part(own, q, 20, first=0):
+        links = self.pager(own, q, {"k": q["k"]})
+        for c in self.part(own, q):
             links += [self.to("course", self.name("course", c), {"c": c}), self.to("enrol", "Guest access", {"c": c})]
         return shown(self.name("category", q["k"]), "", links)
 
@@ -262,17 +234,11 @@ class Learning(Routed):
         own = self.by_course.get(c)
         if own is None:
             return self.show_other(q) if c in self.courses else None
-        teachers = [self.to("user", "Teacher", {"u": 50 + n, "c": c}) for n in self.seeded(c).sample(range(200), 2)]
-        sections = [self.to("course", f"Topic {n}", {"c": c}, section=n) for n in range(1, 5)]
-        if "section" in q:
-            own, html = own[int(q["section"]) % 5 :: 5], ""
-        else:
-            html = self.text("course", c, size=2)
-        return shown(
-            self.name("course", c),
-            html,
-            [*map(self.module, own), *sections, *teachers, self.to("report", "Grades", {"c": c})],
-        )
+        html = "" if "section" in q else self.text("course", c, size=2)
+        links = [*map(self.module, own[int(q["section"]) % 5 :: 5] if "section" in q else own)]
+        links += [self.to("course", f"Topic {n}", {"c": c}, section=n) for n in range(1, 5)]
+        links += [self.to("user", "Teacher", {"u": 50 + n, "c": c}) for n in self.seeded(c).sample(range(200), 2)]
+        return shown(self.name("course", c), html, [*links, self.to("report", "Grades", {"c": c})])
 
     def beside(self, m: int) -> Links:
         """Return the links from a module to its course, and to the modules before and after."""
@@ -292,11 +258,10 @@ class Learning(Routed):
         m, x = int(q["m"]), int(q.get("x", 0))
         if self.kinds.get(m) != "book" or (x and x // 10 != m):
             return None
-        chapters = [self.to("book", f"Chapter {n}", {"m": m, "x": m * 10 + n}) for n in range(3)]
+        links = [self.to("book", f"Chapter {n}", {"m": m, "x": m * 10 + n}) for n in range(3)]
+        links += [self.to("print", "Print book", {"m": m}), *self.beside(m)]
         html = "".join(self.text("chapter", m * 10 + n, size=3) for n in range(3) if not x or x % 10 == n)
-        return shown(
-            self.name("module", m), html, [*chapters, self.to("print", "Print book", {"m": m}), *self.beside(m)]
-        )
+        return shown(self.name("module", m), html, links)
 
     show_print = show_book
 
@@ -305,14 +270,12 @@ class Learning(Routed):
         if self.kinds.get(m) != "forum":
             return None
         own, links = self.of_forum(m), self.beside(m)
-        for d in self.part(own, q, 10, first=0):
-            links += [
-                self.to("discussion", self.name("discussion", d), {"d": d}),
-                self.to("user", "Author", {"u": 50 + d % 200, "c": self.course_of[m]}),
-            ]
-            links += [self.to("discussion", "Last post", {"d": d}, parent=d * 10 + 1)]
-        links += [self.to("subscribe", "Subscribe", {"m": m, "key": self.token("key", self.count, bits=40)})]
-        return shown(self.name("module", m), "", links + self.pager(own, q, 10, {"m": q["m"]}, first=0))
+        for d in self.part(own, q):
+            links.append(self.to("discussion", self.name("discussion", d), {"d": d}))
+            links.append(self.to("user", "Author", {"u": 50 + d % 200, "c": self.course_of[m]}))
+            links.append(self.to("discussion", "Last post", {"d": d}, parent=d * 10 + 1))
+        links.append(self.to("subscribe", "Subscribe", {"m": m, "key": self.token("key", self.count, bits=40)}))
+        return shown(self.name("module", m), "", links + self.pager(own, q, {"m": q["m"]}))
 
     def show_discussion(self, q: Query) -> Page | None:
         d = int(q["d"])
@@ -326,10 +289,8 @@ class Learning(Routed):
             links += [self.to("user", "Author", {"u": 50 + p % 200, "c": self.course_of[self.forum_of[d]]})]
         if "parent" in q:
             parts = parts[int(q["parent"]) - d * 10 :]
-        links += [
-            self.to("discussion", mode, {"d": d}, mode=n, sesskey=self.token(d, n, bits=40))
-            for n, mode in enumerate(("Nested", "Flat"))
-        ]
+        for n, mode in enumerate(("Nested", "Flat")):
+            links.append(self.to("discussion", mode, {"d": d}, mode=n, sesskey=self.token(d, n, bits=40)))
         return shown(self.name("discussion", d), "".join(parts), links)
 
     def show_device(self, q: Query) -> Page:

@@ -56,6 +56,11 @@ class Route:
         return {key: value for each in found if each for key, value in each.groupdict().items()}
 
 
+def picked(q: Query, *keys: str) -> Query:
+    """Return what *q* has under *keys*."""
+    return {key: q[key] for key in keys if key in q}
+
+
 def _pattern(form: str, usual: str = "[^/]+") -> re.Pattern[str]:
     parts = re.split(r"\{(\w+)\}", form)
     groups = [f"(?P<{part}>{_PATTERNS.get(part, usual)})" if n % 2 else re.escape(part) for n, part in enumerate(parts)]
@@ -76,6 +81,10 @@ class Routed(Program):
     """Options without which a page is the same."""
     same: ClassVar[dict[str, str]] = {}
     """Kinds of pages that show what those of another kind show."""
+    size = 20
+    """How many items a page of a list has."""
+    first = 1
+    """The number of the first page of a list."""
 
     def __init__(self, seed: int, scale: float = 1) -> None:
         """Draw the site of *seed*, with *scale* times as many pages as usual."""
@@ -98,6 +107,23 @@ class Routed(Program):
         self, kind: str, text: str = "", of: Mapping[str, object] | None = None, **options: object
     ) -> tuple[str, str]:
         return self.url(kind, of or {}, **options), text or kind
+
+    def to_each(self, texts: Mapping[str, str], of: Mapping[str, object], **options: object) -> Links:
+        """Return a link to each kind of page of a record, with its text."""
+        return [self.to(kind, text, of, **options) for kind, text in texts.items()]
+
+    def to_named(self, kind: str, key: str, values: Iterable[object], *noun: str) -> Links:
+        """Return a link to the page of each of some records, with its name."""
+        return [self.to(kind, self.name(*noun, value), {key: value}) for value in values]
+
+    def to_choices(
+        self, kind: str, of: Mapping[str, object], given: Mapping[str, object], choices: Mapping[str, Iterable[object]]
+    ) -> Links:
+        """Return a link to a list with each of the *choices* for an option, and the options that are *given*."""
+        links: Links = []
+        for key, values in choices.items():
+            links += [self.to(kind, str(value), of, **{**given, key: value}) for value in values]
+        return links
 
     def known(self, kind: str, name: str, values: Iterable[object], **options: object) -> None:
         """Note a page of *kind* for each of *values*, which *name* stands for in its URL, as honest."""
@@ -137,15 +163,16 @@ class Routed(Program):
         return self.honest.get(url) or f"trap {'&'.join([kind or 'nothing', *sorted(options)])}"
 
     def show(self, path: str, query: Query) -> Page | None:
-        kind, values, options = self.match(f"{path}?{urlencode(query)}")
-        if path == "/":
+        url = f"{path}?{urlencode(query)}"
+        kind, values, options = self.match(url)
+        if not kind and path == "/":
             kind = next(iter(self.forms))
         if not kind:
             return None
         asked = {**values, **options, "kind": kind}
         page: Page | None = getattr(self, f"show_{self.same.get(kind, kind)}", self.show_other)(asked)
         if page is not None and not page.location:
-            page.links = [*page.links, *self.frame(f"{path}?{urlencode(query)}", asked)]
+            page.links = [*page.links, *self.frame(url, asked)]
         return page
 
     def show_other(self, q: Query) -> Page | None:
@@ -158,25 +185,22 @@ class Routed(Program):
 
     # -- what pages are made of --------------------------------------------------------------------------------------
 
-    def part(self, items: list[Any], q: Query, size: int, key: str = "page", first: int = 1) -> list[Any]:
+    def part(self, items: list[Any], q: Query) -> list[Any]:
         """Return the part of *items* that the page *q* of a list shows."""
-        at = (int(q.get(key, first)) - first) * size
-        return items[at : at + size]
+        at = (int(q.get("page", self.first)) - self.first) * self.size
+        return items[at : at + self.size]
 
-    def pager(
-        self, items: list[Any], q: Query, size: int, of: Query | None = None, key: str = "page", first: int = 1
-    ) -> Links:
+    def pager(self, items: list[Any], q: Query, of: Query | None = None) -> Links:
         """Return the links from a page of a list to its other pages, with the same options."""
-        names = {"kind", key, *(of or ())}
+        names = {"kind", "page", *(of or ())}
         options = {name: value for name, value in q.items() if name not in names}
-        at, last = int(q.get(key, first)), (len(items) - 1) // size + first
+        first, last = self.first, self.first + (len(items) - 1) // self.size
+        at = int(q.get("page", first))
         steps = dict.fromkeys([at - 1, at + 1, at + 2, last, first])
         numbers = [n for n in steps if first <= n <= last and n != at]
-        return [self.to(q["kind"], str(n), of, **{**options, key: n if n > first else None}) for n in numbers]
+        return [self.to(q["kind"], str(n), of, **{**options, "page": n if n > first else None}) for n in numbers]
 
-    def pages_of(
-        self, kind: str, items: list[Any], size: int, of: Query | None = None, key: str = "page", first: int = 1
-    ) -> None:
+    def pages_of(self, kind: str, items: list[Any], of: Query | None = None) -> None:
         """Note the pages of a list as honest."""
-        for n in range((max(1, len(items)) - 1) // size + 1):
-            self.note(f"{kind} list", self.url(kind, of or {}, **{key: n + first if n else None}))
+        for n in range((max(1, len(items)) - 1) // self.size + 1):
+            self.note(f"{kind} list", self.url(kind, of or {}, page=n + self.first if n else None))

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from benchmarks.sites.pages import Page
 from benchmarks.sites.program import link, shown
-from benchmarks.sites.routed import Query, Routed, table
+from benchmarks.sites.routed import Query, Routed, picked, table
 
 if TYPE_CHECKING:
     from benchmarks.sites.pages import Links
@@ -35,8 +35,7 @@ class SourceHost(Routed):
     routes = (_GITLAB, _GITEA)
     names: ClassVar = {"label_name": "labels", "redirect_to_referer": "redirect_to", "view": "style"}
     ignored = ("lang", "view", "w", "ref_type")
-    home = "/"
-    tags, size = 10, 20
+    tags = 10
 
     def make(self) -> None:
         self.repos = [self.slug("repo", n) + str(n) for n in range(2)]
@@ -52,8 +51,8 @@ class SourceHost(Routed):
             self.note("file", *(self.url("blob", {**of, "path": name}) for name in names))
             self.note("commit", *(self.url("commit", {"repo": repo, "id": commit}) for commit in self.commits[repo]))
             self.note("issue", *(self.url("issue", {"repo": repo, "n": n}) for n in self.issues))
-            self.pages_of("log", self.commits[repo], self.size, {"repo": repo, "ref": self.main})
-            self.pages_of("issues", list(self.issues), self.size, {"repo": repo})
+            self.pages_of("log", self.commits[repo], {"repo": repo, "ref": self.main})
+            self.pages_of("issues", list(self.issues), {"repo": repo})
 
     @property
     def issues(self) -> range:
@@ -80,7 +79,10 @@ class SourceHost(Routed):
         return links
 
     def show_home(self, q: Query) -> Page:
-        return shown("Projects", "", [self.to("repo", repo, {"repo": repo}) for repo in self.repos])
+        return shown("Projects", "", self.to_repos())
+
+    def to_repos(self) -> Links:
+        return [self.to("repo", repo, {"repo": repo}) for repo in self.repos]
 
     def show_repo(self, q: Query) -> Page:
         html = self.text("readme", q["repo"], size=6)
@@ -101,23 +103,14 @@ class SourceHost(Routed):
             return None
         of = {"repo": q["repo"], "ref": q["ref"]}
         links = [self.to("blob", name, {**of, "path": name}) for name in names]
-        links += [
-            self.to("commit", "Last change", {"repo": q["repo"], "id": self.last(q["repo"], name, q["ref"])})
-            for name in names
-        ]
+        for name in names:
+            links += [self.to("commit", "Last change", {**of, "id": self.last(q["repo"], name, q["ref"])})]
         return shown(q["path"], "", [*links, self.to("history", "History", {**of, "path": q["path"]})])
 
     def last(self, repo: str, name: str, ref: str) -> str:
         """Return the commit that changed a file last before *ref*."""
-        own = self.changes(repo, name)
-        return next(
-            (
-                commit
-                for commit in own
-                if self.age(repo, commit if not self.is_judge else f"commit/{commit}") >= self.age(repo, ref)
-            ),
-            own[-1],
-        )
+        own, age = self.changes(repo, name), self.age(repo, ref)
+        return next((commit for commit in own if self.age(repo, self.ref(commit)) >= age), own[-1])
 
     def changes(self, repo: str, name: str) -> list[str]:
         at = self.files[repo].index(name)
@@ -128,10 +121,8 @@ class SourceHost(Routed):
         if name not in self.files[repo] or age < 0:
             return None
         versions = sum(self.age(repo, self.ref(commit)) >= age for commit in self.changes(repo, name))
-        lines = [
-            self.text("file", name, part, versions if part == age % 3 and versions < 2 else 0, size=2)
-            for part in range(3)
-        ]
+        changed = versions if versions < 2 else 0
+        lines = [self.text("file", name, part, changed if part == age % 3 else 0, size=2) for part in range(3)]
         if q["kind"] == "raw":
             return shown(name, "".join(lines), [])
         of = {"repo": repo, "ref": q["ref"], "path": name}
@@ -152,11 +143,10 @@ class SourceHost(Routed):
             return None
         own = self.commits[repo][age:] if "path" not in q else self.seeded(q["path"]).sample(self.commits[repo], 3)
         links: Links = []
-        for commit in self.part(own, q, self.size):
+        for commit in self.part(own, q):
             links += [self.to("commit", self.name(commit), {"repo": repo, "id": commit})]
             links += [self.to("root", "Browse files", {"repo": repo, "ref": self.ref(commit)}), self.user(commit)]
-        of = {key: q[key] for key in ("repo", "ref", "path") if key in q}
-        return shown("Commits", "", links + self.pager(own, q, self.size, of))
+        return shown("Commits", "", links + self.pager(own, q, picked(q, "repo", "ref", "path")))
 
     show_history = show_log
 
@@ -165,11 +155,7 @@ class SourceHost(Routed):
         return self.to("user", self.name("user", u), {"u": u})
 
     def show_user(self, q: Query) -> Page:
-        return shown(
-            "User",
-            f"<p>{self.name('user', q['u'])}</p>",
-            [self.to("repo", repo, {"repo": repo}) for repo in self.repos],
-        )
+        return shown("User", f"<p>{self.name('user', q['u'])}</p>", self.to_repos())
 
     def show_commit(self, q: Query) -> Page | None:
         repo, id_ = q["repo"], q["id"]
@@ -179,37 +165,27 @@ class SourceHost(Routed):
         of, ref = {"repo": repo, "id": id_}, self.ref(id_)
         html = f"{self.text('commit', id_, size=1)}<p>authored {self.date(id_)}</p>{self.text('diff', id_, size=2)}"
         links = [self.to("root", "Browse files", {"repo": repo, "ref": ref}), self.user(id_)]
-        links += [self.to("commit", view, of, view=view) for view in ("parallel", "inline")] + [
-            self.to("commit", "No whitespace", of, w=1)
-        ]
+        links += [self.to("commit", view, of, view=view) for view in ("parallel", "inline")]
+        links += [self.to("commit", "No whitespace", of, w=1)]
         for name in self.seeded(id_).sample(self.files[repo], 2):
-            links += [
-                self.to(kind, "View file", {"repo": repo, "ref": ref, "path": name}) for kind in ("blob", "history")
-            ]
+            file = {"repo": repo, "ref": ref, "path": name}
+            links += [self.to(kind, "View file", file) for kind in ("blob", "history")]
         if age + 1 < len(self.commits[repo]):
             parent = self.commits[repo][age + 1]
-            links += [
-                self.to("commit", "parent", {"repo": repo, "id": parent}),
-                self.to("compare", "Compare", {"repo": repo, "first": parent, "last": id_}),
-            ]
+            links += [self.to("commit", "parent", {"repo": repo, "id": parent})]
+            links += [self.to("compare", "Compare", {"repo": repo, "first": parent, "last": id_})]
         return shown(id_, html, links)
 
     def show_compare(self, q: Query) -> Page:
-        links = [
-            self.to("commit", "Commit", {"repo": q["repo"], "id": q["last"]}),
-            self.to("compare", "Swap", {"repo": q["repo"], "first": q["last"], "last": q["first"]}),
-        ]
+        links = [self.to("commit", "Commit", {"repo": q["repo"], "id": q["last"]})]
+        links += [self.to("compare", "Swap", {"repo": q["repo"], "first": q["last"], "last": q["first"]})]
         return shown("Compare", self.text("diff", q["last"], size=2), links)
 
     def show_tags(self, q: Query) -> Page:
         links: Links = []
         for commit in self.commits[q["repo"]][:: len(self.commits[q["repo"]]) // self.tags + 1]:
             of = {"repo": q["repo"], "ref": self.ref(commit), "id": commit}
-            links += [
-                self.to("root", "Browse", of),
-                self.to("commit", "Commit", of),
-                self.to("archive", "Download", of),
-            ]
+            links += self.to_each({"root": "Browse", "commit": "Commit", "archive": "Download"}, of)
         return shown("Tags", self.text("tags", q["repo"], size=1), links)
 
     def show_archive(self, q: Query) -> Page:
@@ -220,44 +196,28 @@ class SourceHost(Routed):
         if "label_name" in q:
             own = [n for n in own if self.seeded(n, q["label_name"]).random() < 0.3]
         own.sort(key=lambda n: self.token(n, q["sort"]) if "sort" in q else f"{n:09}")
-        links = [
-            self.to("issue", self.name(q["repo"], "issue", n), {**of, "n": n}) for n in self.part(own, q, self.size)
-        ]
-        options = {key: q[key] for key in ("label_name", "sort", "state", "author") if key in q}
+        links = [self.to("issue", self.name(q["repo"], "issue", n), {**of, "n": n}) for n in self.part(own, q)]
+        options = picked(q, "label_name", "sort", "state", "author")
         choices = {
-            "label_name": ["bug", "docs", "feature", "ui", "easy"],
-            "sort": ["created", "updated", "popular"],
+            "label_name": ["bug", "docs", "feature", "ui", "easy"], "sort": ["created", "updated", "popular"],
             "state": ["closed", "all"],
-        }
-        links += [
-            self.to("issues", value, of, **{**options, key: value})
-            for key, values in choices.items()
-            for value in values
-        ]
-        links += [
-            self.to("issues", "Author", of, **{**options, "author": f"u{n % 20}"}) for n in self.part(own, q, self.size)
-        ]
-        return shown("Issues", "", links + self.pager(own, q, self.size, of) + [self.to("new", "New issue", of)])
+        }  # fmt: skip
+        links += self.to_choices("issues", of, options, choices)
+        links += [self.to("issues", "Author", of, **{**options, "author": f"u{n % 20}"}) for n in self.part(own, q)]
+        return shown("Issues", "", links + self.pager(own, q, of) + [self.to("new", "New issue", of)])
 
     def show_issue(self, q: Query) -> Page | None:
         n = int(q["n"])
         if n not in self.issues:
             return None
-        rng = self.seeded(q["repo"], n)
+        of, rng = {"repo": q["repo"]}, self.seeded(q["repo"], n)
         html = "".join(
             f"<p>{self.date(n, k)}</p>{self.text(q['repo'], 'comment', n, k, size=2)}" for k in range(rng.randint(1, 4))
         )
-        of = {"repo": q["repo"]}
-        links = [
-            self.user((n, 1)),
-            self.to("issues", "Label", of, label_name=rng.choice(["bug", "docs", "feature"])),
-            self.to("new", "New issue", of),
-        ]
-        return shown(
-            self.name(q["repo"], "issue", n),
-            html,
-            [*links, self.to("issue", "related", {**of, "n": rng.choice(self.issues)})],
-        )
+        links = [self.user((n, 1)), self.to("issues", "Label", of, label_name=rng.choice(["bug", "docs", "feature"]))]
+        links += [self.to("new", "New issue", of)]
+        links += [self.to("issue", "related", {**of, "n": rng.choice(self.issues)})]
+        return shown(self.name(q["repo"], "issue", n), html, links)
 
 
 _SHOPIFY = table("""
@@ -273,27 +233,24 @@ news /news/  post /news/{post}/  page /{page_name}/  cart /cart/  add /cart/?add
 """)
 
 
+def translated(forms: dict[str, str], *languages: str) -> dict[str, str]:
+    """Return *forms*, and those of the same kinds below a folder for each of *languages*."""
+    others = {f"{language} {kind}": f"/{language}{form}" for language in languages for kind, form in forms.items()}
+    return {**forms, **others}
+
+
 class Shop(Routed):
     """Shopify, and for judging WooCommerce: collections x filters x languages x variants; searches leave marks."""
 
-    routes = (
-        {
-            name + kind: root + form
-            for name, root in (("", ""), ("de ", "/de"), ("fr ", "/fr"))
-            for kind, form in _SHOPIFY.items()
-        },
-        {
-            name + kind: root + form
-            for name, root in (("", ""), ("es ", "/es"), ("it ", "/it"))
-            for kind, form in _WOO.items()
-        },
-    )
+    routes = (translated(_SHOPIFY, "de", "fr"), translated(_WOO, "es", "it"))
+    same: ClassVar = {kind: kind.rpartition(" ")[2] for kind in translated(_WOO, "de", "fr", "es", "it")}
+    same |= {kind: "product" for kind, plain in same.items() if plain == "within"}
     names: ClassVar = table("""
 filter.v.option.color filter_color  filter.v.option.size filter_size  filter.v.price.lte max_price  sort_by orderby
 variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
 """)
     ignored = ("variant", "_pos", "_sid", "_ss", "pr_seq", "pr_rec_id")
-    size = 12
+    size, language = 12, ""
 
     def make(self) -> None:
         self.products = {f"{self.slug('product', n)}-{n}": n for n in range(self.many(400))}
@@ -308,53 +265,33 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         self.known("product", "p", self.products)
         self.known("post", "post", self.posts)
         self.known("page", "page_name", self.infos)
-        self.pages_of("news", self.posts, self.size)
+        self.pages_of("news", self.posts)
         for name, own in self.collections.items():
-            self.pages_of("collection", own, self.size, {"c": name})
-
-    def content_of(self, url: str) -> str:
-        """Return the URL of the product, or the page in the first language, that *url* shows."""
-        kind, values, options = self.match(url)
-        kind = kind.rpartition(" ")[2]
-        if kind == "within":
-            kind, values = "product", {"p": values["p"]}
-        kept = {key: value for key, value in options.items() if key not in self.ignored}
-        return self.host + self.url(kind, values, **kept) if kind else url
+            self.pages_of("collection", own, {"c": name})
 
     def show(self, path: str, query: Query) -> Page | None:
-        kind, values, options = self.match(f"{path}?{urlencode(query)}")
-        language, _, plain = kind.rpartition(" ")
-        self.language = language + " " * bool(language)
-        asked = {**values, **options, "kind": plain}
-        page: Page | None = getattr(self, f"show_{plain}", self.show_other)(asked) if kind else None
-        if page is not None:
-            page.links = [*page.links, *self.frame(kind, values, options)]
-        return page
+        kind, *_ = self.match(f"{path}?{urlencode(query)}")
+        self.language = kind[: kind.find(" ") + 1]
+        return super().show(path, query)
 
     def here(self, kind: str, text: str = "", of: dict[str, str] | None = None, **options: object) -> tuple[str, str]:
         """Return a link in the language of the page that is shown."""
         return self.to(self.language + kind, text or kind, of, **options)
 
-    def frame(self, kind: str, values: Query, options: Query) -> Links:  # type: ignore[override]
+    def frame(self, url: str, q: Query) -> Links:
+        kind, values, options = self.match(url)
         links = [self.here(name, name.title()) for name in ("main", "collections", "news", "cart", "account")]
         links += [self.here("page", name, {"page_name": name}) for name in self.infos]
-        plain = kind.rpartition(" ")[2]
-        languages = {name.partition(" ")[0] + " " if " " in name else "" for name in self.forms}
-        return links + [
-            self.to(language + plain, language or "en", values, **options)
-            for language in sorted(languages)
-            if language != self.language
-        ]
+        languages = sorted({name[: name.find(" ") + 1] for name in self.forms} - {self.language})
+        plain = kind.removeprefix(self.language)
+        return links + [self.to(language + plain, language or "en", values, **options) for language in languages]
 
     def show_main(self, q: Query) -> Page:
-        return shown(
-            "Home",
-            self.text("home"),
-            [self.here("product", self.name("product", p), {"p": p}) for p in list(self.products)[:8]],
-        )
+        links = self.to_named(f"{self.language}product", "p", list(self.products)[:8], "product")
+        return shown("Home", self.text("home"), links)
 
     def show_collections(self, q: Query) -> Page:
-        return shown("Collections", "", [self.here("collection", self.name(c), {"c": c}) for c in self.collections])
+        return shown("Collections", "", self.to_named(f"{self.language}collection", "c", self.collections))
 
     def show_product(self, q: Query) -> Page | None:
         n = self.products.get(q["p"])
@@ -363,20 +300,14 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         rng = self.seeded("product", n)
         variants = [str(40_000_000_000_000 + n * 100 + v) for v in range(rng.randint(2, 8))]
         html = f"<h3>{self.name('product', n)}</h3><p>{rng.randint(5, 300)}.95 EUR</p>{self.text('product', n, size=2)}"
-        html += (
-            f"<img src=/cdn/shop/files/{variants.index(q['variant']) if q.get('variant') in variants else 0}-{n}.jpg>"
-        )
-        of = {key: q[key] for key in ("c", "p") if key in q}
-        links = [self.here(q["kind"], f"Variant {v}", of, variant=v) for v in variants]
-        links += [
-            self.here("add", "Add to cart", {"v": variants[0]}),
-            self.here("vendor", "Vendor", {"vendor": f"v{n % 12}"}),
-        ]
+        shown_first = variants.index(q["variant"]) if q.get("variant") in variants else 0
+        html += f"<img src=/cdn/shop/files/{shown_first}-{n}.jpg>"
+        links = [self.to(q["kind"], f"Variant {v}", picked(q, "c", "p"), variant=v) for v in variants]
+        links += [self.here("add", "Add to cart", {"v": variants[0]})]
+        links += [self.here("vendor", "Vendor", {"vendor": f"v{n % 12}"})]
         key = self.token(n, "advice", bits=36)
-        links += [
-            self.here("product", "You may also like", {"p": p}, pr_seq="uniform", pr_rec_id=key)
-            for p in rng.sample(list(self.products), 4)
-        ]
+        for p in rng.sample(list(self.products), 4):
+            links += [self.here("product", "You may also like", {"p": p}, pr_seq="uniform", pr_rec_id=key)]
         return shown(self.name("product", n), html, links)
 
     show_within = show_product
@@ -391,31 +322,19 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         own = self.collections.get(q["c"])
         if own is None:
             return None
-        own, of = self.chosen(own, q), {key: q[key] for key in ("c", "tags") if key in q}
-        links: Links = []
-        for p in self.part(own, q, self.size):
-            links += [self.here("within", self.name("product", p), {"c": q["c"], "p": p})]
-        links += self.pager(own, {**q, "kind": self.language + q["kind"]}, self.size, of)
-        options = {
-            key: value
-            for key, value in q.items()
-            if (key in self.names and key == "sort_by") or key.startswith("filter")
-        }
+        own, of = self.chosen(own, q), picked(q, "c", "tags")
+        links = [self.here("within", self.name("product", p), {"c": q["c"], "p": p}) for p in self.part(own, q)]
+        links += self.pager(own, q, of)
+        options = {key: value for key, value in q.items() if key == "sort_by" or key.startswith("filter")}
         choices = {
             "filter.v.option.color": ["red", "blue", "green", "black", "white"], "filter.v.option.size": list("SML"),
             "filter.v.price.lte": ["20", "50", "100"], "sort_by": ["price-ascending", "title-ascending", "best"],
         }  # fmt: skip
-        links += [
-            self.here(q["kind"], value, of, **{**options, key: value})
-            for key, values in choices.items()
-            for value in values
-        ]
-        tags = q.get("tags", "").split("+") if "tags" in q else []
-        links += [
-            self.here("tagged", tag, {"c": q["c"], "tags": "+".join([*tags, tag])})
-            for tag in ("new", "sale", "cotton", "gift")
-            if tag not in tags
-        ]
+        links += self.to_choices(q["kind"], of, options, choices)
+        tags = q["tags"].split("+") if "tags" in q else []
+        for tag in ("new", "sale", "cotton", "gift"):
+            if tag not in tags:
+                links += [self.here("tagged", tag, {"c": q["c"], "tags": "+".join([*tags, tag])})]
         return shown(self.name(q["c"]), "" if own else "<p>No products found</p>", links)
 
     show_tagged = show_collection
@@ -426,39 +345,28 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         sid = self.token("search", self.count, bits=36)
         links = [
             self.here("product", self.name("product", p), {"p": p}, _pos=n, _sid=sid, _ss="r")
-            for n, p in enumerate(self.part(own, q, self.size), 1)
+            for n, p in enumerate(self.part(own, q), 1)
         ]
-        links += [
-            self.here("search", word, {"word": word})
-            for word in self.seeded(q["word"], "more").sample(self.wording.words[:200], 3)
-        ]
-        return shown(
-            f"Results for {q['word']}",
-            "",
-            links + self.pager(own, {**q, "kind": self.language + "search"}, self.size, {"word": q["word"]}),
-        )
+        links += self.searches(3, q["word"], "more") + self.pager(own, q, {"word": q["word"]})
+        return shown(f"Results for {q['word']}", "", links)
+
+    def searches(self, count: int, *key: str) -> Links:
+        words = self.seeded(*key).sample(self.wording.words[:200], count)
+        return [self.here("search", word, {"word": word}) for word in words]
 
     def show_vendor(self, q: Query) -> Page:
         own = [p for p, n in self.products.items() if f"v{n % 12}" == q["vendor"]]
-        links = [self.here("product", self.name("product", p), {"p": p}) for p in self.part(own, q, self.size)]
-        return shown(
-            q["vendor"],
-            "",
-            links + self.pager(own, {**q, "kind": self.language + "vendor"}, self.size, {"vendor": q["vendor"]}),
-        )
+        links = self.to_named(f"{self.language}product", "p", self.part(own, q), "product")
+        return shown(q["vendor"], "", links + self.pager(own, q, {"vendor": q["vendor"]}))
 
     def show_news(self, q: Query) -> Page:
-        links = [self.here("post", self.name(post), {"post": post}) for post in self.part(self.posts, q, self.size)]
-        return shown("News", "", links + self.pager(self.posts, {**q, "kind": self.language + "news"}, self.size))
+        links = self.to_named(f"{self.language}post", "post", self.part(self.posts, q))
+        return shown("News", "", links + self.pager(self.posts, q))
 
     def show_post(self, q: Query) -> Page | None:
         if q["post"] not in self.posts:
             return None
-        links = [
-            self.here("search", word, {"word": word})
-            for word in self.seeded(q["post"]).sample(self.wording.words[:200], 2)
-        ]
-        return shown(self.name(q["post"]), self.text("post", q["post"], size=5), links)
+        return shown(self.name(q["post"]), self.text("post", q["post"], size=5), self.searches(2, q["post"]))
 
     def show_page(self, q: Query) -> Page | None:
         return shown(q["page_name"], self.text("page", q["page_name"]), []) if q["page_name"] in self.infos else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmarks.sites.pages import Page
 from benchmarks.sites.program import link, shown
-from benchmarks.sites.routed import Query, Routed, table
+from benchmarks.sites.routed import Query, Routed, picked, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from benchmarks.sites.pages import Links
 
 _CONFLUENCE = table("""
@@ -40,7 +43,7 @@ class SpaceWiki(Routed):
     routes = (_CONFLUENCE, _DOKUWIKI)
     ignored = ("focusedCommentId", "decorator", "showComments")
     same: ClassVar = {"by_id": "page"}
-    home = "/"
+    size = 25
 
     def make(self) -> None:
         self.spaces = [f"{self.slug('space', n)}{n}".replace("-", "").upper() for n in range(6)]
@@ -70,55 +73,42 @@ class SpaceWiki(Routed):
         links = [("/", "Dashboard"), self.to("login", "Log in", {"back": url})]
         if "s" in q or "n" in q or "t" in q:
             space = q.get("s") or self.spaces[self.number(q) % len(self.spaces)]
-            links += [
-                self.to(kind, text, {"s": space})
-                for kind, text in (("space", "Space"), ("list", "Pages"), ("recent", "Recently updated"))
-            ]
+            links += self.to_each({"space": "Space", "list": "Pages", "recent": "Recently updated"}, {"s": space})
         return links
 
     def show_main(self, q: Query) -> Page:
-        return shown("Dashboard", self.text("main"), [self.to("space", self.name(s), {"s": s}) for s in self.spaces])
+        return shown("Dashboard", self.text("main"), self.to_named("space", "s", self.spaces))
 
     def show_space(self, q: Query) -> Page | None:
         if q["s"] not in self.spaces:
             return None
         own = range(self.spaces.index(q["s"]), len(self.titles), len(self.spaces))
-        links = [self.to("page", self.titles[n], self.of(n)) for n in own[:10]]
-        return shown(q["s"], self.text("space", q["s"]), links)
+        return shown(q["s"], self.text("space", q["s"]), self.to_pages(own[:10]))
+
+    def to_pages(self, numbers: Iterable[int]) -> Links:
+        return [self.to("page", self.titles[n], self.of(n)) for n in numbers]
 
     def tools(self, n: int) -> Links:
         texts = {
             "history": "Page History", "info": "Page Information", "source": "View Source", "export": "Export to Word",
-            "attachments": "Attachments", "edit": "Edit", "copy": "Copy",
+            "attachments": "Attachments", "edit": "Edit", "copy": "Copy", "by_id": "Link to this page",
         }  # fmt: skip
-        links = [self.to(kind, text, self.of(n)) for kind, text in texts.items()]
-        links += [
-            self.to("by_id", "Link to this page", self.of(n)),
-            self.to("page", "Print", self.of(n), decorator="printable"),
-        ]
+        links = [*self.to_each(texts, self.of(n)), self.to("page", "Print", self.of(n), decorator="printable")]
         return [*links, self.to("page", "Comments", self.of(n), showComments="true")]
 
     def show_page(self, q: Query) -> Page | None:
         n = self.number(q)
-        rng, space = self.seeded("page", n), n % len(self.spaces)
+        rng, step, whole = self.seeded("page", n), len(self.spaces), len(self.titles)
+        space = n % step
         lines = self.text("page", n, size=5).split("\n")
-        links = [
-            self.to("page", self.titles[m], self.of(m))
-            for m in rng.sample(range(space, len(self.titles), len(self.spaces)), 3)
-        ]
-        step = len(self.spaces)
-        links += [
-            self.to("page", "child", self.of(m))
-            for m in (n * 2 + step - space, n * 2 + 2 * step - space)
-            if m < len(self.titles)
-        ]
-        links += [
-            self.to("label", label, {**self.of(n), "label": label}) for label in rng.sample(self.wording.words[:30], 2)
-        ]
+        links = self.to_pages(rng.sample(range(space, whole, step), 3))
+        children = (n * 2 + step - space, n * 2 + 2 * step - space)
+        links += [self.to("page", "child", self.of(m)) for m in children if m < whole]
+        for label in rng.sample(self.wording.words[:30], 2):
+            links += [self.to("label", label, {**self.of(n), "label": label})]
         links += [self.to("user", "Author", {"u": f"u{rng.randint(1, 25)}"})]
-        links += [
-            self.to("page", "Permalink", self.of(n), focusedCommentId=n * 9 + k) for k in range(rng.randint(0, 3))
-        ]
+        comments = range(n * 9, n * 9 + rng.randint(0, 3))
+        links += [self.to("page", "Permalink", self.of(n), focusedCommentId=comment) for comment in comments]
         if q["kind"] == "source":
             return shown(self.titles[n], f"<pre>{' '.join(lines)}</pre>", self.tools(n))
         if q["kind"] == "export":
@@ -134,15 +124,10 @@ class SpaceWiki(Routed):
         n = self.number(q)
         links: Links = []
         for v in self.versions(n):
-            links += [
-                self.to("version", f"v. {v}", {**self.of(n), "v": v}),
-                self.to("user", "Changed by", {"u": f"u{(n + v) % 25}"}),
-            ]
-            links += [
-                self.to("diff", "compare", {**self.of(n), "v": w, "w": v})
-                for w in (v - 1, self.versions(n)[-1])
-                if 0 < w != v
-            ]
+            links += [self.to("version", f"v. {v}", {**self.of(n), "v": v})]
+            links += [self.to("user", "Changed by", {"u": f"u{(n + v) % 25}"})]
+            others = [w for w in (v - 1, self.versions(n)[-1]) if 0 < w != v]
+            links += [self.to("diff", "compare", {**self.of(n), "v": w, "w": v}) for w in others]
         html = "".join(f"<p>{self.date(n, v)}</p>" for v in self.versions(n))
         return shown(f"Page History {self.titles[n]}", html, links + self.tools(n))
 
@@ -150,18 +135,12 @@ class SpaceWiki(Routed):
         n, v = self.number(q), int(q["v"])
         if v not in self.versions(n):
             return None
+        of, around = self.of(n), {"Previous": v - 1, "Next": v + 1}
         lines = [*self.text("page", n, size=5).split("\n")[: v // 2 + 1], self.text("page", n, v, size=1)]
-        links = [
-            self.to("version", text, {**self.of(n), "v": w})
-            for text, w in (("Previous", v - 1), ("Next", v + 1))
-            if w in self.versions(n)
-        ]
-        links += [self.to("diff", "Compare with Current", {**self.of(n), "v": v, "w": self.versions(n)[-1]})]
-        return shown(
-            self.titles[n],
-            "<p>You are viewing an old version of this page.</p>" + "\n".join(lines),
-            links + self.tools(n),
-        )
+        html = "<p>You are viewing an old version of this page.</p>" + "\n".join(lines)
+        links = [self.to("version", t, {**of, "v": w}) for t, w in around.items() if w in self.versions(n)]
+        links += [self.to("diff", "Compare with Current", {**of, "v": v, "w": self.versions(n)[-1]})]
+        return shown(self.titles[n], html, links + self.tools(n))
 
     def show_diff(self, q: Query) -> Page:
         n = self.number(q)
@@ -170,20 +149,14 @@ class SpaceWiki(Routed):
 
     def show_info(self, q: Query) -> Page:
         n = self.number(q)
-        links = [
-            self.to("page", self.titles[m], self.of(m))
-            for m in self.seeded("links", n).sample(range(len(self.titles)), 3)
-        ]
+        links = self.to_pages(self.seeded("links", n).sample(range(len(self.titles)), 3))
         return shown(f"About {self.titles[n]}", f"<p>Created {self.date(n)}</p>", links + self.tools(n))
 
     def show_attachments(self, q: Query) -> Page:
         n = self.number(q)
-        options = ("name", "size", "date")
-        links = [
-            self.to("attachments", key, self.of(n), sortBy=key, sortOrder=way)
-            for key in options
-            for way in ("asc", "desc")
-        ]
+        links: Links = []
+        for key in ("name", "size", "date"):
+            links += [self.to("attachments", key, self.of(n), sortBy=key, sortOrder=way) for way in ("asc", "desc")]
         return shown("Attachments", "<p>No files shared here yet.</p>", links + self.tools(n))
 
     def show_list(self, q: Query) -> Page:
@@ -192,27 +165,20 @@ class SpaceWiki(Routed):
             own = [n for n in own if self.titles[n].startswith(q["letter"])]
         elif q["kind"] != "list":
             own = self.seeded(sorted(q.items())).sample(own, min(10, len(own)))
-        links = [self.to("page", self.titles[n], self.of(n)) for n in self.part(own, q, 25)]
+        links = self.to_pages(self.part(own, q))
         if q["kind"] in ("list", "letter"):
-            links += [self.to("letter", c, {"s": q["s"], "letter": c}) for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-            links += self.pager(own, q, 25, {key: q[key] for key in ("s", "letter") if key in q})
+            links += [self.to("letter", c, {"s": q["s"], "letter": c}) for c in ascii_uppercase]
+            links += self.pager(own, q, picked(q, "s", "letter"))
         else:
-            links += [
-                self.to(
-                    "recent",
-                    "more",
-                    {"s": q["s"]},
-                    maxRecentlyUpdatedPageCount=int(q.get("maxRecentlyUpdatedPageCount", 20)) + 20,
-                )
-            ]
+            most = int(q.get("maxRecentlyUpdatedPageCount", 20)) + 20
+            links += [self.to("recent", "more", {"s": q["s"]}, maxRecentlyUpdatedPageCount=most)]
         return shown("Pages", "", links)
 
     show_letter = show_recent = show_label = show_list
 
     def show_user(self, q: Query) -> Page:
-        links = [
-            self.to("page", "Recent", self.of(n)) for n in self.seeded("of", q["u"]).sample(range(len(self.titles)), 5)
-        ]
+        recent = self.seeded("of", q["u"]).sample(range(len(self.titles)), 5)
+        links = [self.to("page", "Recent", self.of(n)) for n in recent]
         return shown(q["u"], f"<p>{self.name('user', q['u'])}</p>", links)
 
 
@@ -238,8 +204,6 @@ class Board(Routed):
     routes = (_DISCUZ, _REWRITTEN)
     ignored = ("mobile",)
     same: ClassVar = {"first": "topic"}
-    home = "/"
-    size = 20
 
     def make(self) -> None:
         self.forums = [str(f) for f in range(2, 2 + self.many(9))]
@@ -251,10 +215,8 @@ class Board(Routed):
         self.note("main", "/")
         self.known("member", "u", self.members)
         for f, topics in self.by_forum.items():
-            self.note(
-                "forum",
-                *(self.url("forum", {"f": f, "page": n + 1}) for n in range((len(topics) - 1) // self.size + 1)),
-            )
+            pages_of_forum = range(1, (len(topics) - 1) // self.size + 2)
+            self.note("forum", *(self.url("forum", {"f": f, "page": n}) for n in pages_of_forum))
         for t, pages in self.pages.items():
             self.note("topic", *(self.url("topic", self.of(t, n)) for n in range(1, pages + 1)))
 
@@ -266,23 +228,14 @@ class Board(Routed):
         return {**values, **(self.of(values["t"], int(values.get("page", 1))) if "t" in values else {})}
 
     def frame(self, url: str, q: Query) -> Links:
-        links = [
-            ("/", "Forum"),
-            self.to("login", "Log in"),
-            self.to("register", "Register"),
-            self.to("guide", "Guide", {"view": "hot"}),
-        ]
-        return [
-            *links,
-            self.to("ranks", "Ranks", {"type": "member"}),
-            link(url.rstrip("?"), "Mobile", mobile=2),
-        ]
+        links = [("/", "Forum"), *self.to_each({"login": "Log in", "register": "Register"}, {})]
+        links += [self.to("guide", "Guide", {"view": "hot"}), self.to("ranks", "Ranks", {"type": "member"})]
+        return [*links, link(url.rstrip("?"), "Mobile", mobile=2)]
 
     def show_main(self, q: Query) -> Page:
         links = [self.to("forum", self.name("forum", f), {"f": f, "page": 1}) for f in self.forums]
-        links += [
-            self.to("step", "Last post", {"t": topics[-1], "way": "lastpost"}) for topics in self.by_forum.values()
-        ]
+        for topics in self.by_forum.values():
+            links += [self.to("step", "Last post", {"t": topics[-1], "way": "lastpost"})]
         return shown("Forums", self.text("main", size=2), links)
 
     def author(self, *key: object) -> tuple[str, str]:
@@ -302,15 +255,12 @@ class Board(Routed):
             links += [self.to("topic", self.name("topic", t), self.of(t, back=page)), self.author(t, 0)]
             links += [self.to("topic", str(n), self.of(t, n, page)) for n in range(2, self.pages[t] + 1)]
             links += [self.to("step", "last post", {"t": t, "way": "lastpost"})]
-        options = {key: q[key] for key in ("typeid", "orderby", "filter") if key in q}
+        options, here = picked(q, "typeid", "orderby", "filter"), {"f": f, "page": 1}
         pages = range(1, (len(own) - 1) // self.size + 2)
         links += [self.to("forum", str(n), {"f": f, "page": n}, **options) for n in pages if n != page]
-        here = {"f": f, "page": 1}
         links += [self.to("forum", f"type {n}", here, **{**options, "filter": "typeid", "typeid": n}) for n in range(4)]
-        links += [
-            self.to("forum", key, here, **{**options, "filter": key, "orderby": key})
-            for key in ("lastpost", "dateline", "replies", "views")
-        ]
+        for key in ("lastpost", "dateline", "replies", "views"):
+            links += [self.to("forum", key, here, **{**options, "filter": key, "orderby": key})]
         return shown(self.name("forum", f), "", [*links, self.to("new", "New topic", {"f": f})])
 
     def show_topic(self, q: Query) -> Page | None:
@@ -326,32 +276,22 @@ class Board(Routed):
         if q["kind"] == "plain":
             return shown(self.name("topic", t), "".join(html), [self.to("first", "Full version", {"t": t})])
         back = int(q.get("back", 1))
-        links = [
-            self.to("forum", "Forum", {"f": self.forum_of[t], "page": back}),
-            self.to("plain", "Archiver", {"t": t}),
-        ]
+        links = [self.to("forum", "Forum", {"f": self.forum_of[t], "page": back})]
+        links += [self.to("plain", "Archiver", {"t": t})]
         for n, u in posts:
             p = int(t) * 100 + n
-            links += [
-                self.author(t, n),
-                self.to("post", f"#{n}", {"t": t, "p": p}),
-                self.to("topic", "Only this author", self.of(t), authorid=u),
-            ]
+            links += [self.author(t, n), self.to("post", f"#{n}", {"t": t, "p": p})]
+            links += [self.to("topic", "Only this author", self.of(t), authorid=u)]
             links += [self.to("reply", "Quote", {"t": t}, repquote=p), self.to("report", "Report", {"p": p})]
         links += [self.to("topic", str(n), self.of(t, n, back)) for n in range(1, self.pages[t] + 1) if n != page]
-        links += [
-            self.to("topic", "Newest first", self.of(t, page, back), ordertype=1),
-            self.to("topic", "Print", self.of(t), action="printable"),
-        ]
+        links += [self.to("topic", "Newest first", self.of(t, page, back), ordertype=1)]
+        links += [self.to("topic", "Print", self.of(t), action="printable")]
         links += [self.to("step", way, {"t": t, "way": way}) for way in ("nextnewset", "nextoldset")]
         self.count += 1
-        links += [
-            self.to("favorite", "Favorite", {"t": t, "key": self.token("key", self.count // 5, bits=32)}),
-            self.to("reply", "Reply", {"t": t}),
-        ]
-        links += [
-            self.to("search", word, {"word": word}) for word in self.seeded(t).sample(self.wording.words[:150], 2)
-        ]
+        key = self.token("key", self.count // 5, bits=32)
+        links += [self.to("favorite", "Favorite", {"t": t, "key": key}), self.to("reply", "Reply", {"t": t})]
+        words = self.seeded(t).sample(self.wording.words[:150], 2)
+        links += [self.to("search", word, {"word": word}) for word in words]
         return shown(self.name("topic", t), "".join(html), links)
 
     show_first = show_plain = show_topic
@@ -363,9 +303,8 @@ class Board(Routed):
         own = self.by_forum[self.forum_of[q["t"]]]
         at = own.index(q["t"])
         t = own[(at + {"nextnewset": 1, "nextoldset": -1}.get(q["way"], 0)) % len(own)]
-        return Page(
-            "", "none", "", location=self.url("topic", self.of(t, self.pages[t] if q["way"] == "lastpost" else 1))
-        )
+        page = self.pages[t] if q["way"] == "lastpost" else 1
+        return Page("", "none", "", location=self.url("topic", self.of(t, page)))
 
     def show_member(self, q: Query) -> Page | None:
         u = q["u"]
@@ -377,21 +316,16 @@ class Board(Routed):
 
     def show_guide(self, q: Query) -> Page:
         own = self.seeded(sorted(q.items())).sample(self.topics, 15)
-        links = [self.to("first", self.name("topic", t), {"t": t}) for t in own]
+        links = self.to_named("first", "t", own, "topic")
         links += [self.to("guide", view, {"view": view}) for view in ("new", "hot", "digest", "sofa")]
-        return shown(
-            "Guide",
-            "",
-            links
-            + [self.to("guide", "next", {"view": q.get("view", "hot")}, page=int(q.get("page", 1)) + 1)]
-            * (int(q.get("page", 1)) < 20),
-        )
+        if (page := int(q.get("page", 1))) < 20:
+            links += [self.to("guide", "next", {"view": q.get("view", "hot")}, page=page + 1)]
+        return shown("Guide", "", links)
 
     show_search = show_guide
 
     def show_ranks(self, q: Query) -> Page:
-        kinds = ("member", "thread", "blog", "poll", "activity", "picture")
-        links = [
-            self.to("ranks", kind, {"type": kind}, view=view) for kind in kinds for view in ("all", "month", "week")
-        ]
+        links: Links = []
+        for kind in ("member", "thread", "blog", "poll", "activity", "picture"):
+            links += [self.to("ranks", kind, {"type": kind}, view=view) for view in ("all", "month", "week")]
         return shown("Ranks", "", links + [self.author(q["type"], q.get("view"), n) for n in range(10)])
