@@ -4,14 +4,15 @@ import random
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
 
-from scrapy_bloom.errors import BloomError, InUseError, UnusableError
+from scrapy_bloom.errors import BloomError, DamagedError, InUseError, UnusableError
 from scrapy_bloom.job.inspect import fix_job, inspect_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip, verify_job
 from tests.support.engine import Engine, opened
@@ -85,27 +86,18 @@ def test_a_flipped_bit_anywhere_loses_nothing(jobs: list[Job]) -> None:
 
 
 @pytest.mark.slow
-def test_hundreds_of_flipped_bits_lose_nothing(jobs: list[Job]) -> None:
-    """As above."""
-    random_, size = random.Random(4), jobs[-1].database.stat().st_size
-    assert flipped(jobs[-1], random_.sample(range(size), 200), 4)[REFUSED] > 30
-
-
-@pytest.mark.slow
-def test_flipped_bits_of_the_first_page_lose_nothing(jobs: list[Job]) -> None:
-    """As above, for SQLite's header and the names of tables and columns."""
-    content = jobs[-1].database.read_bytes()
-    offsets = [offset for offset in range(4096) if offset < 100 or content[offset]]
-    assert flipped(jobs[-1], offsets[1::7], 5)[REFUSED] > 100
-
-
-@pytest.mark.slow
-def test_flipped_bits_of_the_log_lose_nothing(jobs: list[Job]) -> None:
-    """As above, for database and log as a kill leaves them: SQLite takes the log up to its first torn frame."""
-    killed = jobs[MOMENTS - 1]
-    size = killed.database.stat().st_size + killed.log.stat().st_size
-    outcomes = flipped(killed, random.Random(6).sample(range(size), 150), 6, is_older=True)
-    assert outcomes[REFUSED] > 50
+@pytest.mark.parametrize(
+    ("part", "count", "refused"), [("database", 200, 30), ("first page", 500, 100), ("database and log", 150, 50)]
+)
+def test_hundreds_of_flipped_bits_lose_nothing(part: str, count: int, refused: int, jobs: list[Job]) -> None:
+    """As above, anywhere; in SQLite's header and the names of tables and columns; and in the files as a kill leaves
+    them, where SQLite takes the log up to its first torn frame."""
+    job = jobs[MOMENTS - 1 if "log" in part else -1]
+    content = job.database.read_bytes() + (job.log.read_bytes() if "log" in part else b"")
+    offsets = random.Random(4).sample(range(len(content)), count)
+    if part == "first page":
+        offsets = [offset for offset in range(4096) if offset < 100 or content[offset]][1::7]
+    assert flipped(job, offsets, 4, is_older="log" in part)[REFUSED] > refused
 
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 0.999])
@@ -122,14 +114,13 @@ def test_a_torn_log_is_an_older_database(part: float, jobs: list[Job]) -> None:
         saves_what_is_whole(torn, is_older=True)
 
 
-@pytest.mark.parametrize("lost", ["log", "database", "both"])
-def test_a_lost_part_of_the_database_is_refused(lost: str, jobs: list[Job]) -> None:
+@pytest.mark.parametrize("lost", [["log"], ["database"], ["database", "log"]], ids=" and ".join)
+def test_a_lost_part_of_the_database_is_refused(lost: list[str], jobs: list[Job]) -> None:
     """The filter knows of pages that no part has; refused once, it is refused again."""
     job = jobs[MOMENTS - 1].copy("tried")
-    for path in {"log": [job.log], "database": [job.database], "both": [job.database, job.log]}[lost]:
-        path.unlink()
-    assert crawl(job) == (REFUSED, [])
-    assert crawl(job) == (REFUSED, [])
+    for part in lost:
+        getattr(job, part).unlink()
+    assert crawl(job) == crawl(job) == (REFUSED, [])
     assert verify_job(job.directory)
     assert saves_what_is_whole(job, is_older=True) == "nothing saved"
 
@@ -178,41 +169,48 @@ def test_files_of_another_job_are_refused(jobs: list[Job], tmp_path: Path) -> No
         assert verify_job(job.directory)
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but some text " * 300, b"\0" * 8192, b"SQLite format 3\0"])
-def test_a_file_that_is_no_database_is_refused(content: bytes, jobs: list[Job]) -> None:
-    """It is left as it was, and there is nothing to save from it."""
-    job = jobs[-1].copy("tried")
+def change(job: Job, statement: str) -> None:
+    with closing(sqlite3.connect(job.database)) as connection, connection:
+        connection.execute(statement)
+
+
+def begin_anew(job: Job, statement: str) -> None:
+    job.database.unlink()
+    change(job, statement)
+
+
+def replace(job: Job, content: bytes) -> None:
     job.database.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "how"),
+    [
+        *((replace, content) for content in (b"no database, but some text " * 300, bytes(8192), b"SQLite format 3\0")),
+        (change, "PRAGMA user_version = 3"),
+        (change, "PRAGMA application_id = 77"),
+        (begin_anew, "CREATE TABLE notes (text)"),
+    ],
+)
+def test_what_no_version_of_ours_has_written_is_refused_and_left_alone(
+    damage: Callable[[Job, Any], None], how: bytes | str, jobs: list[Job]
+) -> None:
+    """No database at all, one of a later version, and one of another program."""
+    job = jobs[-1].copy("tried")
+    damage(job, how)
+    before = job.database.read_bytes()
     assert crawl(job) == (REFUSED, [])
     assert verify_job(job.directory)
     assert saves_what_is_whole(job) == "nothing to save"
-    assert job.database.read_bytes() == content
-
-
-@pytest.mark.parametrize("pragma", ["user_version = 3", "application_id = 77"])
-def test_another_format_is_refused_and_left_alone(pragma: str, jobs: list[Job]) -> None:
-    """A later version of this package, or another program, may have written it."""
-    job = jobs[-1].copy("tried")
-    with closing(sqlite3.connect(job.database)) as connection:
-        connection.execute(f"PRAGMA {pragma}")
-    before = job.database.read_bytes()
-    assert crawl(job) == (REFUSED, [])
-    assert verify_job(job.directory)
     assert job.database.read_bytes() == before
 
 
-def test_a_program_of_somebody_else_keeps_its_database(jobs: list[Job]) -> None:
-    """Neither a crawl nor ``verify --fix`` touches a file of that name with other tables."""
+def test_a_lane_that_says_more_than_was_noted_is_damage(jobs: list[Job]) -> None:
+    """The sum over the lanes is compared with the state of the last commit: rows may not vanish silently."""
     job = jobs[-1].copy("tried")
-    job.database.unlink()
-    with closing(sqlite3.connect(job.database)) as connection:
-        connection.execute("CREATE TABLE notes (text)")
-        connection.commit()
-    before = job.database.read_bytes()
-    assert crawl(job) == (REFUSED, [])
-    with pytest.raises(BloomError):
-        fix_job(job.directory)
-    assert job.database.read_bytes() == before
+    change(job, "UPDATE lane SET rows = rows - 1")
+    with pytest.raises(DamagedError):
+        Engine(job.directory)
 
 
 def test_a_damaged_feed_length_never_cuts_items(jobs: list[Job]) -> None:
@@ -228,20 +226,15 @@ def test_a_damaged_feed_length_never_cuts_items(jobs: list[Job]) -> None:
     assert crawl(job)[0] == WHOLE
 
 
-def test_a_job_that_a_crawl_runs_in_is_left_alone(tmp_path: Path) -> None:
-    """Neither command looks at files that change meanwhile."""
-    with opened(tmp_path):
-        for command in (verify_job, fix_job):
-            with pytest.raises(InUseError):
-                command(tmp_path)
-
-
-def test_a_directory_without_a_job_is_said(tmp_path: Path) -> None:
-    """It stays empty."""
-    for command in (verify_job, fix_job):
-        with pytest.raises(UnusableError):
-            command(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("command", [verify_job, fix_job])
+def test_commands_want_a_job_that_no_crawl_runs_in(command: Callable[[Path], object], tmp_path: Path) -> None:
+    """Files that change meanwhile are not looked at, and a directory without a job stays empty."""
+    with opened(tmp_path / "job"), pytest.raises(InUseError):
+        command(tmp_path / "job")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnusableError):
+        command(tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 def test_a_fixed_job_keeps_all_else(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ def assert_equal_to_w3lib(url: Any) -> None:
 
 
 def test_nearly_all_real_looking_links_are_recognised() -> None:
-    """The self-check passes here. All but ten of the shipped URLs, picked to be awkward, are answered without w3lib, and
-    of URLs that are composed like the links of pages, 99 %."""
+    """The self-check passes here. All but ten of the shipped URLs, picked to be awkward, are answered without w3lib,
+    and 99 % of those that are composed like the links of pages."""
     assert canonical.IS_FAST
     assert len([url for url in REAL_LOOKING if quick_canonical(url) is None]) == 10
     composed = composed_urls(1_000, seed=1)
