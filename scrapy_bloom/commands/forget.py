@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.commands.targets import fingerprints_in, queue_of, settings_of
+from scrapy_bloom.commands.targets import fingerprints_in, queue_at, settings_of
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.crawl.delta import forget_pages, home_of
 from scrapy_bloom.errors import UnusableError
@@ -33,14 +33,15 @@ def run(options: argparse.Namespace) -> int:
     if options.delta:
         show({"forgotten": str(_in_delta(Path(options.directory), options.delta))}, options)
         return OK
-    settings, urls = settings_of(options), options.urls
-    if "://" in options.directory and urls:
-        options.key, *urls = urls
+    settings, is_fleet = settings_of(options), "://" in options.directory
+    urls = options.urls[is_fleet:]
     if not urls:
         advice = "Name the URLs to forget; in a fleet, behind the key of its queue: forget redis://... KEY URL"
         raise UnusableError(options.directory, "is not followed by a URL", advice=advice)
-    if "://" in options.directory:
-        with queue_of(options) as queue:  # running workers may still drop links to these URLs
+    if is_fleet:
+        with queue_at(
+            options.directory, options.urls[0]
+        ) as queue:  # running workers may still drop links to these URLs
             queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())
         show({"urls": [{"url": url} for url in urls]}, options)
         return OK

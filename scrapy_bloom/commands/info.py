@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scrapy_bloom.commands.targets import add_target, queue_of
+from scrapy_bloom.commands.targets import add_target, queue_at
 from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
 from scrapy_bloom.crawl.estimate import Estimate, Left, in_words, left_in_words
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the contents, the failed requests, or how the crawl is doing until it ends."""
     if "://" in options.directory:
-        with queue_of(options) as queue:
+        with queue_at(options.directory, options.key) as queue:
             _run_for_fleet(queue, options)
         return OK
     if options.watch is not None:

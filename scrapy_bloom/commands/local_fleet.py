@@ -104,18 +104,17 @@ class _Worker:
             with suppress(OSError):  # it has died, which look() finds
                 self._process.stdin.write(line)
 
+    def close(self) -> None:
+        """Kill its process, if it has one, and let go of it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()  # which closes the pipe
+            self._process = None
+
     def kill(self) -> None:
         """Kill its process, if it has one."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-
-    def close(self) -> None:
-        """Kill its process, and let go of it."""
-        self.kill()
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process = None
 
 
 def open_items_file(output: str) -> Path:

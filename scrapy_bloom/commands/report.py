@@ -20,7 +20,7 @@ from rich.filesize import decimal
 
 from scrapy_bloom.commands.changes import cycles_of
 from scrapy_bloom.commands.info import counts_of, dead_letters_of, info
-from scrapy_bloom.commands.targets import add_target, queue_of
+from scrapy_bloom.commands.targets import add_target, queue_at
 from scrapy_bloom.commands.terminal import OK, by_host, left_of, show, shown, utc
 from scrapy_bloom.crawl.estimate import left_in_words
 from scrapy_bloom.errors import counted
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page and print where it is."""
     if "://" in options.directory:
-        with queue_of(options) as queue:
+        with queue_at(options.directory, options.key) as queue:
             lines = [*page(f"Crawl report: {queue.prefix}", _body_of_fleet(queue))]
     else:
         summary, job = info(options.directory), inspect_job(options.directory)
@@ -207,31 +207,25 @@ def chart(title: str, hours: Sequence[float], lines: Mapping[str, Sequence[int]]
     A dotted vertical line marks each of *runs*, the hours at which a later run began.
     """
     end = max(hours[-1], 1e-6)
-    highest = max(max(values) for values in lines.values())
     tops: Iterator[int] = (factor * 10**power for power in count() for factor in (2, 4, 10))  # with whole halves
-    top = next(top for top in tops if top >= highest)
+    top = next(top for top in tops if top >= max(map(max, lines.values())))
 
-    def x(hour: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * hour / end
-
-    def y(value: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * value / top
+    def path(kind: str, points: Iterable[tuple[float, float]]) -> str:
+        width, height = (_RIGHT - _LEFT) / end, (_BOTTOM - _TOP) / top
+        drawn = "L".join(f"{_LEFT + width * hour:.1f} {_BOTTOM - height * value:.1f}" for hour, value in points)
+        return f'<path class="{kind}" d="M{drawn}"/>'
 
     parts = [f'<svg viewBox="0 0 520 270" role="img" aria-label="{escape(title)} over time">']
-    for value in (0, top // 2, top):
-        parts.append(_path([(_LEFT, y(value)), (_RIGHT, y(value))], "grid"))
-        parts.append(f'<text x="{_LEFT - 7}" y="{y(value) + 4:.1f}" text-anchor="end">{value:,}</text>')
+    for value, y in zip((0, top // 2, top), (_BOTTOM, (_BOTTOM + _TOP) / 2, _TOP), strict=True):
+        parts.append(path("grid", [(0, value), (end, value)]))
+        parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{value:,}</text>')
     duration = timedelta(seconds=round(3600 * end))
     parts.append(f'<text x="{_RIGHT}" y="{_BOTTOM + 20}" text-anchor="end">{duration} of crawling</text>')
-    parts += [_path([(x(hour), _TOP), (x(hour), _BOTTOM)], "run") for hour in runs]
+    parts += [path("run", [(hour, 0), (hour, top)]) for hour in runs]
+    drawn = (*range(0, len(hours), math.ceil(len(hours) / _MOST_POINTS)), len(hours) - 1)
     legend = ""
     for number, (name, values) in enumerate(lines.items()):
-        drawn = (*range(0, len(hours), math.ceil(len(hours) / _MOST_POINTS)), len(hours) - 1)
-        parts.append(_path([(x(hours[at]), y(values[at])) for at in drawn], f"line{number}"))
+        parts.append(path(f"line{number}", [(hours[at], values[at]) for at in drawn]))
         legend += f'<span class="line{number}">{_DASHES[number]} {escape(name)} {values[-1]:,}</span> '
     caption = f"<figcaption><b>{escape(title)}</b>{legend}</figcaption>"
     return "\n".join(["<figure>", caption, *parts, "</svg>", "</figure>"])
-
-
-def _path(points: Sequence[tuple[float, float]], kind: str) -> str:
-    return f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in points)}"/>'

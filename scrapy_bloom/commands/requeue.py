@@ -6,7 +6,7 @@ import pickle
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from scrapy_bloom.commands.targets import add_target, queue_of
+from scrapy_bloom.commands.targets import add_target, queue_at
 from scrapy_bloom.commands.terminal import OK, show
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.frontier.lanes import Lane
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Put back what has failed. Raises UnusableError if a crawl is running in that directory."""
     if "://" in options.directory:
-        with queue_of(options) as queue:
+        with queue_at(options.directory, options.key) as queue:
             requeued = queue.requeue("dead" if options.dead else "failed", options.host)
         show({"server": options.directory, "requeued": requeued}, options)
         return OK

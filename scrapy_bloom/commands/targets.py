@@ -35,13 +35,13 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def queue_of(options: argparse.Namespace) -> Iterator[SharedQueue]:
-    """Open the queue that the arguments name. Raises UnusableError if there is none."""
+def queue_at(url: str, key: str) -> Iterator[SharedQueue]:
+    """Open the queue under *key* on the server at *url*. Raises UnusableError if there is none."""
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis, which is optional
 
-    with closing(Server(options.directory)) as server:
-        yield SharedQueue(server, options.key)
+    with closing(Server(url)) as server:
+        yield SharedQueue(server, key)
 
 
 @contextmanager

@@ -89,18 +89,14 @@ class Entries:
     def read(self, entry: bytes) -> dict[str, Any]:
         """Return the fields of *entry*. May raise any exception: the entry is damaged, or was made by somebody else."""
         kind, body = entry[:1], entry[1:]
-        if kind == PLAIN and self._key is None:
-            return _named(unpacked(body))
         if kind not in (PLAIN, SIGNED, SIGNED_PLAIN):
             raise ValueError(f"it begins with {kind!r}, which is not a known format")
-        mac, body = body[:_MAC_BYTES], body[_MAC_BYTES:]
-        if self._key is None or kind == PLAIN or not hmac.compare_digest(mac, _mac(self._key, kind, body)):
-            raise ValueError("it is not signed with this worker's BLOOM_FLEET_SECRET")
-        return _named(unpacked(body) if kind == SIGNED_PLAIN else pickle.loads(body))  # noqa: S301 - it is signed
-
-
-def _named(numbered: Any) -> dict[str, Any]:
-    return {FIELDS[name] if isinstance(name, int) else name: value for name, value in numbered.items()}
+        if kind != PLAIN or self._key is not None:
+            mac, body = body[:_MAC_BYTES], body[_MAC_BYTES:]
+            if self._key is None or kind == PLAIN or not hmac.compare_digest(mac, _mac(self._key, kind, body)):
+                raise ValueError("it is not signed with this worker's BLOOM_FLEET_SECRET")
+        numbered = pickle.loads(body) if kind == SIGNED else unpacked(body)  # noqa: S301 - it is signed
+        return {FIELDS[name] if isinstance(name, int) else name: value for name, value in numbered.items()}
 
 
 def url_of(entry: bytes) -> str:

@@ -326,8 +326,9 @@ class LeaseClient:
         known = life.shards[shard]
         options: dict[str, Any] = {"number": known.answered, "can_start": self.start.can_run}
         answer = self.queue.take(shard, life.token, known.newest, most, later, **options)
-        if answer.starts and (self.start.ticket is None or self.start.ticket.token != life.token):
-            self.start.ticket = Ticket(0, START, "", life.token)
+        start = Ticket(0, START, "", life.token)
+        if answer.starts and self.start.ticket != start:
+            self.start.ticket = start
             self._news()
         with self._lock:
             life.take(shard, answer, has_asked=most > 0)

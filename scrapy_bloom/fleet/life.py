@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_bloom.fleet.messages import Done, Message, size_of
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.frontier.store import Journal
 
-# In one call: a server answers nobody else for some 3 ms, and may be told to take no more than a megabyte.
-MOST_MESSAGES, MOST_BYTES = 300, 500_000
+MOST_BYTES = 500_000  # of a call: a server may be told to take no more than a megabyte
 MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes each
 
 
@@ -185,23 +185,20 @@ class Outbox:
 
         On a cluster the links go first, in all shards.
         """
-        if self._calls or not self._messages:
-            return bool(self._calls)
-        batch, size, requests = list[Message](), 0, 0
-        while self._messages:
-            more_bytes, more_requests = size_of(self._messages[0])
-            size, requests = size + more_bytes, requests + more_requests
-            if batch and (size > MOST_BYTES or requests > MOST_MESSAGES):
+        batches: dict[tuple[bool, int], list[Message]] = {}
+        size = 0
+        while self._messages and not self._calls:
+            message = self._messages[0]
+            size += size_of(message)
+            if batches and size > MOST_BYTES:
                 break
-            batch.append(self._messages.popleft())
-        turns_and_shards = [(self._queue.shards > 1 and isinstance(message, Done), message.shard) for message in batch]
-        for turn, shard in sorted(set(turns_and_shards)):
+            comes_later = self._queue.shards > 1 and isinstance(message, Done)
+            batches.setdefault((comes_later, message.shard), []).append(self._messages.popleft())
+        for (_, shard), messages in sorted(batches.items(), key=itemgetter(0)):
             of_life = self._life.shards[shard]
             of_life.calls += 1
-            messages = zip(batch, turns_and_shards, strict=True)
-            these = [message for message, turn_and_shard in messages if turn_and_shard == (turn, shard)]
-            self._calls.append(Call(shard, self._life.token, of_life.calls, these))
-        return True
+            self._calls.append(Call(shard, self._life.token, of_life.calls, messages))
+        return bool(self._calls)
 
     def deliver(self) -> tuple[Call, Finished]:
         """Carry out the first call, and return it with its answer; it waits until :meth:`delivered` is called."""

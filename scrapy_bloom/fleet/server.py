@@ -95,24 +95,27 @@ class Server:
 
     def __init__(self, url: str | None = None, **options: Any) -> None:
         options |= _OURS
+        self.where = "The server of the settings"
+        """Host, port and database, for messages."""
+        self.info: Mapping[str, Any] = {}
+        """What INFO says; nothing if the user may not ask."""
         try:
             client: Any = _client(redis.Redis, url, options)
             self.where = _name_of(client.connection_pool.connection_kwargs)
-            """Host, port and database, for messages."""
+            with usable(self.where, "Start it, or put the right address and password into BLOOM_REDIS_URL."):
+                with suppress(exceptions.NoPermissionError):  # INFO is a dangerous command, as Redis calls it
+                    self.info = client.info()
+                self.is_cluster = bool(self.info.get("cluster_enabled"))
+                if self.is_cluster:
+                    client.close()
+                    options.pop("db", None)
+                    client = _client(redis.RedisCluster, url, options)
         except (ValueError, TypeError):
             # The reason is not shown: it quotes pieces of the URL, which may be pieces of the password.
             advice = (
                 "Write redis://[user:password@]host[:port][/database], with / @ : # in the password as %2F %40 %3A %23."
             )
-            where, found = "The server of the settings", "has a URL or REDIS_PARAMS that cannot be read"
-            raise UnusableError(where, found, advice=advice) from None
-        with usable(self.where, "Start it, or put the right address and password into BLOOM_REDIS_URL."):
-            self.info, self.is_cluster = _information(client)
-            """What INFO says, nothing if the user may not ask; and whether it is a node of a cluster."""
-            if self.is_cluster:
-                client.close()
-                options.pop("db", None)
-                client = _client(redis.RedisCluster, url, options)
+            raise UnusableError(self.where, "has a URL or REDIS_PARAMS that cannot be read", advice=advice) from None
         self.client = client
 
     def warn_if_it_forgets(self) -> None:
@@ -134,18 +137,6 @@ class Server:
     def close(self) -> None:
         """Close the connection."""
         self.client.close()
-
-
-def _information(client: Any) -> tuple[Mapping[str, Any], bool]:
-    try:
-        information = client.info()
-    except exceptions.NoPermissionError:  # INFO is a dangerous command, as Redis calls it
-        try:
-            client.exists("{bloom:0}", "{bloom:1}")
-        except exceptions.ResponseError as error:
-            return {}, "CROSSSLOT" in str(error)
-        return {}, False
-    return information, bool(information.get("cluster_enabled"))
 
 
 def _client(cls: Any, url: str | None, options: dict[str, Any]) -> Any:
