@@ -106,9 +106,10 @@ class _Worker:
 
     def close(self) -> None:
         """Kill its process, if it has one, and let go of it."""
+        self.kill()
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()  # which closes the pipe
+            self._process.wait()
+            self._process.stdin.close()  # type: ignore[union-attr] # it is a pipe
             self._process = None
 
     def kill(self) -> None:
