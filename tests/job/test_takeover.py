@@ -143,12 +143,15 @@ def test_a_torn_tail_is_left_out(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("order", ["Lifo", "Fifo"])
 @pytest.mark.parametrize("queue", [BY_PRIORITY, BY_HOST])
 def test_a_job_of_ours_is_given_back(tmp_path: Path, queue: str, order: str) -> None:
-    """Scrapy's own scheduler and filter go on with what was pending; our job has nothing pending any more."""
-    settings = order_of(queue, order)
+    """Scrapy's own scheduler and filter go on with what was pending, which names nothing of ours, also of a crawl with
+    the loop guard; our job has nothing pending any more."""
+    settings = {**order_of(queue, order), "BLOOM_LOOP_GUARD": True}
     with opened(tmp_path, settings) as engine:
         fill(engine)
         pending = len(engine.scheduler)
     assert _export(tmp_path, settings) == pending
+    files = [path for path in (tmp_path / "requests.queue").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"bloom" in path.read_bytes()]
     with opened(tmp_path, {**SCRAPYS, **settings}) as engine:
         urls = engine.drain()
         assert len(set(urls)) == len(urls) == pending

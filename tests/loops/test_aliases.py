@@ -12,7 +12,7 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
 from scrapy_bloom.loops.novelty import Brought
-from tests.loops.test_share import HOST, NEWS, Queue, new_share
+from tests.loops.test_share import HOST, NEWS, Crawl
 
 
 def sketch(key: object) -> bytes:
@@ -217,20 +217,20 @@ def test_ever_new_parts_take_bounded_memory() -> None:
 
 def test_copies_come_strictly_last_and_are_handed_out() -> None:
     """A page that is no copy is fetched before all copies, and all are fetched."""
-    queue = Queue(new_share())
+    queue = Crawl()
     for n in range(10):
         for k in range(2):
             url = f"{HOST}/topic?t={n}&sid={token(2 * n + k)}"
             mark = queue.push(url)
             queue.pop()
-            queue.share.page_done(mark, NEWS._replace(sketch=sketch(n), news=float(not k)), url)
+            queue.answer(url, mark, NEWS._replace(sketch=sketch(n), news=float(not k)))
     for n in range(100, 150):
         for k in range(3):
             queue.push(f"{HOST}/topic?t={n}&sid={token(3 * n + k)}")
     queue.push(f"{HOST}/other")
     order = []
-    while queue.group.waiting:
-        order.append(queue.pop()[0])
+    while (found := queue.pop()) is not None:
+        order.append(found[0])
     assert len(order) == len(set(order)) == 151
     topics = [url.partition("t=")[2].partition("&")[0] for url in order]
     assert set(Counter(topics[:51]).values()) == {1}

@@ -3,20 +3,15 @@
 import json
 import random
 import signal
-import subprocess
-import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scrapy_bloom.commands.info import info
-from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.inspect import inspect_job
 from tests.support.crawls import ADDON, PATIENCE, Pages, Site, crawl, html, start
 
-ROOT = Path(__file__).parents[2]
 GUARDED: dict[str, Any] = {**ADDON, "BLOOM_LOOP_GUARD": True, "CONCURRENT_REQUESTS": 4}
 GUIDE = {f"/guide/{number}" for number in range(24)}
 LATE = {f"/late/{number}" for number in range(10)}
@@ -150,49 +145,3 @@ def test_parameters_that_do_not_matter_are_told_with_the_rules_that_drop_them(tm
         assert ruled.stats["finish_reason"] == "finished"
         assert len(site.hits) == 21
         assert {path.partition("&")[0] for path in site.hits} == {"/", *(f"/topic?topic={n}" for n in range(20))}
-
-
-WITHOUT_US = """
-import sys
-
-sys.modules["scrapy_bloom"] = None
-from scrapy.crawler import CrawlerProcess
-from tests.support.crawls import FollowSpider
-
-class Listed(FollowSpider):
-    custom_settings = {"CLOSESPIDER_PAGECOUNT": 60}
-
-    def parse(self, response):
-        assert not [key for key in response.meta if "bloom" in key]
-        yield from super().parse(response)
-
-jobdir, url = sys.argv[1:]
-process = CrawlerProcess({"JOBDIR": jobdir, "URLS": [], "CHILD": jobdir, "TELNETCONSOLE_ENABLED": False})
-crawler = process.create_crawler(Listed)
-process.crawl(crawler)
-process.start()
-print(crawler.stats.get_value("response_received_count"), crawler.stats.get_value("spider_exceptions/count", 0))
-"""
-
-
-@pytest.mark.slow
-def test_a_guarded_job_that_is_exported_needs_nothing_of_ours(tmp_path: Path) -> None:
-    """What it pickles names no class of ours, and Scrapy crawls on where scrapy-bloom is not installed."""
-    job = tmp_path / "job"
-    with Site(WithCalendar()) as site:
-        site.release.set()
-        crawl(site, tmp_path, {**GUARDED, "JOBDIR": str(job)})
-        with closing(Database(job / "requests.bloom" / NAME, read_only=True)) as database:
-            bodies = [body for _, _, body in database.requests()]
-        assert len(bodies) > 0
-        assert not [body for body in bodies if body is None or b"scrapy_bloom" in body]
-        command = [sys.executable, "-m", "scrapy", "bloom", "export", "site", "-s", f"JOBDIR={job}"]
-        options = ["-s", "SPIDER_MODULES=tests.support.crawls", "-s", "URLS=", "-s", f"CHILD={tmp_path}"]
-        subprocess.run([*command, *options], check=True, cwd=ROOT)
-        site.forget_hits()
-        command = [sys.executable, "-c", WITHOUT_US, str(job), site.url]
-        done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
-        pages, errors = map(int, done.stdout.split())
-        assert pages >= 60
-        assert errors == 0
-        assert calendar_pages(site) >= 60

@@ -1,4 +1,4 @@
-"""Following the URL rules that the guard suggests loses no page."""
+"""Whole sites under the guard: honest ones are fetched as without it, and rules that it suggests lose no page."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from benchmarks.loops import crawl, merged
+from benchmarks.sites import site as drawn_site
+from benchmarks.sites.plain import ITEMS, SHAPES, PlainSite
 from benchmarks.sites.programs import GROUPS
 from benchmarks.sites.records import Library
 
@@ -39,3 +41,29 @@ def test_merged_pages_are_found() -> None:
     assert len(merged(site, "without:biblionumber", [])) == len(site.records)
     link = f"{site.host}{site.url('record', {'n': site.records[0]}, query_desc='word')}"
     assert merged(site, "without:query_desc", [link]) == set()
+
+
+@pytest.mark.parametrize("fifo", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["lifo", "fifo"])
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "facets" else pytest.param(kind, marks=pytest.mark.slow) for kind in (*ITEMS, *SHAPES)]
+)
+def test_a_site_without_traps_is_whole(kind: str, fifo: bool) -> None:
+    """It has more pages than a host may show without news: each page brings something, or leads to what does.
+
+    Only copies of its pages may be left when the guard ends the crawl.
+    """
+    site = PlainSite(kind)
+    result = crawl(site, len(site.pages) / len(site.honest), fifo=fifo)
+    assert result.share == 1
+    if not site.copies:
+        assert not result.is_over
+        assert result.by_part == {kind: len(site.honest)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "traps", "budget"), [(3, True, 2), (4, False, 1)])
+def test_drawn_sites_are_crawled_to_their_honest_pages(seed: int, traps: bool, budget: int) -> None:
+    """With traps, twice the budget fetches every honest page, and no trap takes more than half; without, once does."""
+    result = crawl(drawn_site(seed, traps=traps), float(budget))
+    assert result.at[budget] == 1.0
+    assert all(pages < result.pages / 2 for part, pages in result.by_part.items() if part.startswith("trap"))
