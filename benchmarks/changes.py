@@ -1,26 +1,23 @@
 """A second crawl of a site of which some pages have changed, and the bytes that ``BLOOM_CHANGES`` keeps on disk.
 
-The site is served on 127.0.0.1 by another process: lists of item pages, each with an ETag, 12 kB of text, and links to
-20 lists and to 20 other pages. Every crawl runs in a process
-of its own. Requests and bytes are those of the server; times are CPU seconds of the crawl's process.
+The site is served on 127.0.0.1: lists of item pages, each with an ETag, 12 kB of text, and links to 20 lists and to 20
+other pages. Every crawl runs in a process of its own. Requests and bytes are those of the server; times are CPU seconds
+of the crawl's process.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from urllib.request import urlopen
 
 from benchmarks import measure
+from benchmarks.crawls import run_spider
+from benchmarks.http_server import Site
 
 if TYPE_CHECKING:
     import argparse
@@ -57,16 +54,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print the tables."""
     measure.print_environment("Scrapy")
-    with served(ON_A_LIST) as url, TemporaryDirectory() as directory:
-        has_deltafetch = find_spec("scrapy_deltafetch") is not None
-        starts = has_deltafetch and measure.in_own_process(crawled, DELTAFETCH, url, directory)["items"] > 0
+    has_deltafetch = find_spec("scrapy_deltafetch") is not None
+    with Site(partial(body_of, ON_A_LIST, 0)) as site, TemporaryDirectory() as directory:
+        starts = has_deltafetch and measure.in_own_process(crawled, DELTAFETCH, site.url, directory)["items"] > 0
     print(f"{DELTAFETCH}: {'yes' if starts else 'does not start' if has_deltafetch else measure.MISSING}")
     names = [name for name in SETTINGS if name != DELTAFETCH or starts]
-    with served(options.pages) as url:
-        for percent in (0, 1, 10):
-            sides = measure.of_each(second_crawl, names, url=url, percent=percent)
-            found = measure.side_by_side(sides, options.rounds)
-            measure.print_figures(f"second crawl, {percent} % of {options.pages:,} pages changed", found)
+    for percent in (0, 1, 10):
+        sides = {name: partial(second_crawl, name, options.pages, percent) for name in names}
+        found = measure.side_by_side(sides, options.rounds)
+        measure.print_figures(f"second crawl, {percent} % of {options.pages:,} pages changed", found)
     figures = measure.in_own_process(bytes_on_disk, options.rows)
     print(f"On disk at {options.rows:,}: {figures['page']:.0f} bytes per page, {figures['item']:.0f} bytes per item")
 
@@ -74,18 +70,17 @@ def run(options: argparse.Namespace) -> None:
 # -- crawls ------------------------------------------------------------------------------------------------------------
 
 
-def second_crawl(name: str, url: str, percent: int) -> measure.Figures:
-    """Crawl the site twice, *percent* of its pages changed in between; return figures of the second crawl."""
-    with TemporaryDirectory() as directory:
-        answered(f"{url}/set/0")
-        first = measure.in_own_process(crawled, name, url, directory)
-        answered(f"{url}/set/{percent}")
-        second = measure.in_own_process(crawled, name, url, directory)
-        served_bytes = answered(f"{url}/set/{percent}")
+def second_crawl(name: str, pages: int, percent: int) -> measure.Figures:
+    """Crawl a site twice, *percent* of its pages changed in between; return figures of the second crawl."""
+    with TemporaryDirectory() as directory, Site(partial(body_of, pages, 0), has_tags=True) as site:
+        first = measure.in_own_process(crawled, name, site.url, directory)
+        site.find, site.bytes_sent = partial(body_of, pages, percent), 0
+        site.statuses.clear()
+        second = measure.in_own_process(crawled, name, site.url, directory)
     return {
-        "full answers": served_bytes["full"],
-        "304": served_bytes["not_modified"],
-        "MB": served_bytes["bytes"] / 1e6,
+        "full answers": site.statuses[200],
+        "304": site.statuses[304],
+        "MB": site.bytes_sent / 1e6,
         "items": second["items"],
         "CPU s": second["cpu"],
         "of the first": second["cpu"] / first["cpu"],
@@ -95,7 +90,6 @@ def second_crawl(name: str, url: str, percent: int) -> measure.Figures:
 def crawled(name: str, url: str, directory: str) -> measure.Figures:
     """Crawl the site at *url* once; return CPU seconds and the number of items."""
     from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
 
     class Shop(Spider):
         name = "shop"
@@ -109,89 +103,27 @@ def crawled(name: str, url: str, directory: str) -> measure.Figures:
                 yield {"name": product.css("h1::text").get(), "texts": product.css("p::text").getall()}
 
     settings = {key: f"{directory}/{value}" if key.endswith("DIR") else value for key, value in SETTINGS[name].items()}
-    settings |= {"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, "BLOOM_CAPACITY": 100_000}
-    process = CrawlerProcess(settings)
-    crawler = process.create_crawler(Shop)
-    process.crawl(crawler)
-    began = time.process_time()
-    process.start()
-    stats = crawler.stats.get_stats() if crawler.stats else {}
-    return {"cpu": time.process_time() - began, "items": stats.get("item_scraped_count", 0)}
+    cpu, stats = run_spider(Shop, {**settings, "BLOOM_CAPACITY": 100_000})
+    return {"cpu": cpu, "items": stats.get("item_scraped_count", 0)}
 
 
 # -- the site ----------------------------------------------------------------------------------------------------------
 
 
-def body_of(path: str, pages: int, percent: int) -> bytes:
+def body_of(pages: int, percent: int, path: str) -> bytes:
     """Return the page at *path*, which shows what it has when *percent* of the pages have changed."""
     if path == "/":
-        return "".join(f'<a href="/list/{number}">{number}</a>' for number in range(pages // ON_A_LIST)).encode()
-    kind, number = path[1:].split("/")
+        return "".join(f'<a href="/list/{number}/">{number}</a>' for number in range(pages // ON_A_LIST)).encode()
+    kind, number = path.strip("/").split("/")
     if kind == "list":
         first = int(number) * ON_A_LIST
-        return "".join(f'<a href="/item/{item}">{item}</a>' for item in range(first, first + ON_A_LIST)).encode()
+        return "".join(f'<a href="/item/{item}/">{item}</a>' for item in range(first, first + ON_A_LIST)).encode()
     version = int(int(number) % 100 < percent)
     texts = (f"<p>{sha256(f'{path} {version} {line}'.encode()).hexdigest() * 3}</p>" for line in range(60))
-    lists = (f'<a href="/list/{other}">{other}</a>' for other in range(min(20, pages // ON_A_LIST)))
-    related = (f'<a href="/item/{(int(number) * 31 + other * 17) % pages}">{other}</a>' for other in range(20))
+    lists = (f'<a href="/list/{other}/">{other}</a>' for other in range(min(20, pages // ON_A_LIST)))
+    related = (f'<a href="/item/{(int(number) * 31 + other * 17) % pages}/">{other}</a>' for other in range(20))
     links = "".join((*lists, *related))
     return f'<a href="/">shop</a>{links}<article><h1>{number}</h1>{"".join(texts)}</article>'.encode()
-
-
-def serve(pages: int) -> None:
-    """Serve the site until the process is ended; print its port."""
-    counts = dict.fromkeys(("full", "not_modified", "bytes"), 0)
-    percent = [0]
-
-    class Answer(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
-
-        def do_GET(self) -> None:
-            if self.path.startswith("/set/"):
-                percent[0] = int(self.path.rpartition("/")[2])
-                self.answer(200, json.dumps(counts).encode(), "")
-                counts.update(dict.fromkeys(counts, 0))
-                return
-            body = body_of(self.path, pages, percent[0])
-            tag = f'"{sha256(body).hexdigest()[:16]}"'
-            is_same = self.headers["If-None-Match"] == tag
-            counts["not_modified" if is_same else "full"] += 1
-            counts["bytes"] += 0 if is_same else len(body)
-            self.answer(304 if is_same else 200, b"" if is_same else body, tag)
-
-        def answer(self, status: int, body: bytes, tag: str) -> None:
-            self.send_response(status)
-            self.send_header("ETag", tag)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    print(server.server_port, flush=True)
-    server.serve_forever()
-
-
-@contextmanager
-def served(pages: int) -> Iterator[str]:
-    """Serve the site in another process; yield its URL."""
-    code = f"from benchmarks.changes import serve; serve({pages})"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=measure.ROOT) as process:
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-
-
-def answered(url: str) -> dict[str, int]:
-    """Return the counts of the site since the last call."""
-    with urlopen(url) as response:
-        counts: dict[str, int] = json.load(response)
-    return counts
 
 
 # -- on disk -----------------------------------------------------------------------------------------------------------

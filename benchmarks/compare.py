@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import measure
 from benchmarks.crawls import REDIS, SCRAPY, WAYS, crawl, sides
-from benchmarks.links import served
+from benchmarks.http_server import generated_pages, served
 from benchmarks.measure import Spread
 from benchmarks.redis_server import redis_server
 
@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> None:
 
 def killed(name: str, package: Path | None, pages: int) -> measure.Figures:
     """Crawl, kill, crawl on, and return what that cost."""
-    site = ["--pages", str(pages), "--links", "8"]
-    with TemporaryDirectory() as directory, redis_server() as (redis_url, _), served(site) as url:
+    site = generated_pages(pages, links=8)
+    with TemporaryDirectory() as directory, redis_server() as (redis_url, _), served(*site) as url:
         feed = Path(directory, "items.jl")
         settings = {**SETTINGS, "FEEDS": {str(feed): {"format": "jsonlines"}}}
         given = (name, url, directory, redis_url, settings, ITEMS_OF_A_PAGE)

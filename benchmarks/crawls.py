@@ -1,4 +1,4 @@
-"""A crawl of the link site by each of the programs that are compared, set up as their documentation says."""
+"""Crawls in this process, and that of a site by each of the programs that are compared, set up as they document it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
-from benchmarks.links import local_root
+from benchmarks.http_server import local_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from scrapy import Spider
 
 SCRAPY, REDIS, FLEET = measure.SCRAPY, "scrapy-redis", "scrapy-bloom, fleet"
 UNSEEN = "scrapy-bloom, UnseenLinkExtractor"
@@ -28,8 +30,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 WAYS[UNSEEN] = WAYS[FLEET]
 """Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
-
-
 OURS = (measure.OURS, FLEET, UNSEEN)
 
 
@@ -43,6 +43,18 @@ def sides(ways: Mapping[str, str], old: Path | None) -> dict[str, tuple[str, Pat
     return found
 
 
+def run_spider(spider: type[Spider], settings: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
+    """Crawl in this process; return the seconds of CPU time, and the last stats."""
+    from scrapy.crawler import CrawlerProcess
+
+    process = CrawlerProcess({"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, **settings})
+    crawler = process.create_crawler(spider)
+    process.crawl(crawler)
+    began = time.process_time()
+    process.start()
+    return time.process_time() - began, crawler.stats.get_stats() if crawler.stats else {}
+
+
 def crawl(
     way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0
 ) -> measure.Figures:
@@ -51,7 +63,6 @@ def crawl(
     Each page gives so many *items*.
     """
     from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
     from scrapy.linkextractors import LinkExtractor
 
     from scrapy_bloom import UnseenLinkExtractor
@@ -74,9 +85,6 @@ def crawl(
     logging.disable(logging.WARNING)
     places = {"job": f"{directory}/job", "server": redis_url}
     own = {key: places.get(value, value) if isinstance(value, str) else value for key, value in WAYS[way].items()}
-    process = CrawlerProcess({"LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False, **settings, **own})
-    process.crawl(SiteSpider)
-    cpu = time.process_time()
-    process.start()
+    cpu, _ = run_spider(SiteSpider, {**settings, **own})
     first, last = (came[0], came[-1]) if came else (time.time(), 0.0)
-    return {"pages": len(came), "cpu": time.process_time() - cpu, "first": first, "last": last}
+    return {"pages": len(came), "cpu": cpu, "first": first, "last": last}

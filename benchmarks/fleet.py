@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
 from benchmarks.crawls import FLEET, REDIS, SCRAPY, UNSEEN, crawl, sides
-from benchmarks.links import served
+from benchmarks.http_server import generated_pages, served
 from benchmarks.redis_server import redis_server
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print two tables."""
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
-    with served(["--pages", str(options.pages), "--links", str(options.links)]) as url:
+    with served(*generated_pages(options.pages, options.links)) as url:
         ways = sides(SIDES, options.old)
         calls = {
             name: partial(crawled, *way, url, options.pages, 1 if name.startswith((ONE, ALONE)) else 2)

@@ -1,18 +1,13 @@
 """A whole crawl of a site rich in links with a ``CrawlSpider``: Scrapy's extractor and ours, and the floor below both.
 
-The site is served on 127.0.0.1 by another process (``linksite.py``), and every crawl runs in a process of its own, one
-after the other. Links to anywhere else are dropped when they are extracted. All must fetch the same pages, and all
-parse each page, as a spider that takes items from it does. The floor is what Scrapy leaves: the same pages fetched and
-parsed, no link followed.
+The site is served on 127.0.0.1, and every crawl runs in a process of its own, one after the other. Links to anywhere
+else are dropped when they are extracted. All must fetch the same pages, and all parse each page, as a spider that takes
+items from it does. The floor is what Scrapy leaves: the same pages fetched and parsed, no link followed.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from benchmarks import measure
+from benchmarks.crawls import run_spider
+from benchmarks.http_server import directory_pages, generated_pages, local_root, served
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
 
 ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 ADDED, GUARDED = "UnseenLinkExtractor, add-on", "UnseenLinkExtractor, loop guard"
@@ -45,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Measure and print a table."""
     measure.print_environment("Scrapy", "lxml")
-    generated = ["--pages", str(options.pages), "--links", str(options.links)]
-    with served(["--dir", str(options.html)] if options.html else generated) as url, TemporaryDirectory() as directory:
+    site = directory_pages(options.html) if options.html else generated_pages(options.pages, options.links)
+    with served(*site) as url, TemporaryDirectory() as directory:
         given = {"url": url, "pages_file": str(Path(directory, "pages.json"))}
         names = (ADDED, GUARDED) if options.guard else (EXTRACTOR, measure.SCRAPY, ASKING, FLOOR)
         sides = measure.of_each(crawled, names, **given)
@@ -59,33 +55,12 @@ def run(options: argparse.Namespace) -> None:
     measure.print_figures(f"{name}, every page parsed", found)
 
 
-@contextmanager
-def served(arguments: Sequence[str]) -> Iterator[str]:
-    """Serve the site, warmed up, and yield the URL to start from. The server ends with its stdin."""
-    command = [sys.executable, str(Path(__file__).parent / "linksite.py"), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            url = server.stdout.readline().strip() if server.stdout else ""
-            yield url or sys.exit("The site could not be served; see above.")
-        finally:
-            server.communicate()  # closes stdin and takes the server's last words
-
-
-def local_root(url: str) -> str:
-    """Return *url* up to its path; ValueError if it is not on 127.0.0.1."""
-    root = url[: url.index("/", len("http://")) + 1]
-    if urlsplit(root).hostname != "127.0.0.1":
-        raise ValueError(f"{root} is not on this machine")
-    return root
-
-
 def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
     """Crawl all that *url* leads to on its own host and port, and return times and counts.
 
     The first crawl notes its pages in *pages_file*; the floor is made of them.
     """
     from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
     from scrapy.http import HtmlResponse
     from scrapy.linkextractors import LinkExtractor
     from scrapy.spiders import CrawlSpider, Rule
@@ -117,17 +92,9 @@ def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
             for page in json.loads(Path(pages_file).read_text(encoding="utf-8")):
                 yield Request(page, parse_page)
 
-    process = CrawlerProcess(
-        {"LOG_LEVEL": "WARNING", "TELNETCONSOLE_ENABLED": False, "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
-        | {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
-        | SETTINGS.get(name, BLOOM)
-    )
-    crawler = process.create_crawler(FloorSpider if name == FLOOR else LinkSpider)
-    process.crawl(crawler)
-    cpu = time.process_time()
-    process.start()
-    cpu = time.process_time() - cpu
-    stats = crawler.stats.get_stats() if crawler.stats else {}
+    settings = {"LOG_LEVEL": "WARNING", "ROBOTSTXT_OBEY": False, "DOWNLOAD_DELAY": 0}
+    settings |= {"HTTPERROR_ALLOW_ALL": True, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, **SETTINGS.get(name, BLOOM)}
+    cpu, stats = run_spider(FloorSpider if name == FLOOR else LinkSpider, settings)
     if not Path(pages_file).exists():
         Path(pages_file).write_text(json.dumps(sorted(pages)), encoding="utf-8")
     return {

@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from benchmarks import measure
+from benchmarks.crawls import run_spider
+from benchmarks.http_server import Site, files_in
 
 if TYPE_CHECKING:
     import argparse
@@ -48,10 +45,11 @@ def run(options: argparse.Namespace) -> None:
         nights = [("old", old, {}, items_before), ("new", new, items_before, items_after)]
         nights.append(("new again", new, items_after, items_after))
         table, is_equal = [], True
-        with Manual().serving() as manual:
-            for night, manual.directory, known, items in nights:
+        with Site(files_in(old), has_tags=True) as site:
+            for night, directory, known, items in nights:
+                site.find = files_in(directory)
                 feed = Path(name, f"{night}.jl")
-                crawl = measure.in_own_process(crawled, manual.url, f"{name}/job", str(feed))
+                crawl = measure.in_own_process(crawled, site.url, f"{name}/job", str(feed))
                 changes = {key: "changed" if key in known else "new" for key in items if items[key] != known.get(key)}
                 lines = map(json.loads, feed.read_text().splitlines())
                 reported = {(item["page"], item["section"]): item["change"] for item in lines}
@@ -93,7 +91,7 @@ def read(directory: Path, path: str) -> TextResponse:
     """Return the page at *path*, as a response."""
     from scrapy.http import HtmlResponse
 
-    return HtmlResponse(f"http://manual{path}", body=Path(directory, path[1:]).read_bytes(), encoding="utf-8")
+    return HtmlResponse(f"http://manual{path}", body=Path(directory, path[1:]).read_bytes())
 
 
 def pages_of(directory: Path, paths: set[str]) -> set[str]:
@@ -113,50 +111,12 @@ def all_items(directory: Path, pages: set[str]) -> Items:
     return {(section["page"], section["section"]): section["text"] for section in sections}
 
 
-class Manual:
-    """A manual on loopback: the one in :attr:`directory`."""
-
-    def __init__(self) -> None:
-        self.directory = Path()
-        manual = self
-
-        class Answer(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1
-
-            def do_GET(self) -> None:
-                file = manual.directory / unquote(self.path)[1:]
-                body = file.read_bytes() if file.is_file() else b""
-                tag = f'"{sha256(body).hexdigest()}"'
-                is_same = bool(body) and self.headers["If-None-Match"] == tag
-                self.send_response(304 if is_same else 200 if body else 404)
-                self.send_header("ETag", tag)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
-                self.send_header("Content-Length", str(0 if is_same else len(body)))
-                self.end_headers()
-                self.wfile.write(b"" if is_same else body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    @contextmanager
-    def serving(self) -> Iterator[Manual]:
-        """Serve in a thread."""
-        with self._server:
-            Thread(target=self._server.serve_forever, daemon=True).start()
-            yield self
-            self._server.shutdown()
-
-
 # -- a crawl -----------------------------------------------------------------------------------------------------------
 
 
 def crawled(url: str, jobdir: str, feed: str) -> measure.Figures:
     """Crawl the manual at *url* once; return figures, and the keys of sections that are gone."""
     from scrapy import Request, Spider
-    from scrapy.crawler import CrawlerProcess
 
     from scrapy_bloom.signals import item_gone
 
@@ -164,27 +124,20 @@ def crawled(url: str, jobdir: str, feed: str) -> measure.Figures:
         name = "manual"
 
         async def start(self) -> Any:
+            self.crawler.signals.connect(note, signal=item_gone)
             yield Request(f"{url}/index.html")
 
         def parse(self, response: TextResponse) -> Iterator[Any]:
             yield from sections_of(response)
             yield from map(Request, sorted(links_of(response)))
 
-    gone: list[Any] = []
-    options = {"key": ["page", "section"], "field": "change", "code": "1"}
-    settings = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_CHANGES": options, "JOBDIR": jobdir}
-    settings |= {"FEEDS": {feed: {"format": "jsonl"}}, "LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False}
-    process = CrawlerProcess(settings)
-    crawler = process.create_crawler(Sections)
-
     def note(label: str) -> None:
         gone.append(json.loads(label))
 
-    crawler.signals.connect(note, signal=item_gone)
-    process.crawl(crawler)
-    began = time.process_time()
-    process.start()
-    stats = crawler.stats.get_stats() if crawler.stats else {}
+    gone: list[Any] = []
+    options = {"key": ["page", "section"], "field": "change", "code": "1"}
+    settings = {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_CHANGES": options, "JOBDIR": jobdir}
+    cpu, stats = run_spider(Sections, {**settings, "FEEDS": {feed: {"format": "jsonl"}}})
     names = ("new", "changed", "same", "gone", "unknown", "not_modified")
     figures = {name: stats.get(f"bloom/changes/{name}", 0) for name in names}
-    return {**figures, "CPU s": round(time.process_time() - began, 1), "items": sorted(gone)}
+    return {**figures, "CPU s": round(cpu, 1), "items": sorted(gone)}

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.compare import COLUMNS, picture
+from benchmarks.http_server import directory_pages, generated_pages, served
 from benchmarks.loops import CONSTANTS
 from benchmarks.measure import Spread
 
@@ -77,15 +78,9 @@ def _nothing_lost() -> dict[str, Spread]:
     return dict.fromkeys(COLUMNS, Spread.of([0.0]))
 
 
-@pytest.mark.slow
-def test_the_link_site_serves_a_folder_and_generated_pages(tmp_path: Path) -> None:
-    """The first line that it prints is the URL to start from, and it ends with its stdin."""
+def test_a_folder_and_generated_pages_are_served(tmp_path: Path) -> None:
+    """The URL to start from has the folder's index, or the first page."""
     (tmp_path / "index.html").write_text("<p>start")
-    for arguments, expected in ((["--dir", str(tmp_path)], "<p>start"), (["--pages", "3"], "Page 0")):
-        command = [sys.executable, "benchmarks/linksite.py", *arguments]
-        with subprocess.Popen(command, cwd=REPOSITORY, text=True, stdin=-1, stdout=-1) as server:
-            assert server.stdout
-            with urlopen(server.stdout.readline().strip()) as answer:
-                assert expected in answer.read().decode()
-            server.communicate()
-        assert server.returncode == 0
+    for pages, expected in ((directory_pages(tmp_path), "<p>start"), (generated_pages(3, 2), "Page 0")):
+        with served(*pages) as url, urlopen(url) as answer:
+            assert expected in answer.read().decode()
