@@ -17,6 +17,7 @@ from scrapy_bloom.fleet.entry import SIGNED, url_of
 from scrapy_bloom.frontier.order import Order
 
 SECRET = "a secret of some length"
+ORDER, FINGERPRINTS = Order(by_slot=True, is_lifo=(True, True)), fingerprints_by(Settings())
 values = (
     st.dates()
     | st.datetimes()
@@ -46,8 +47,7 @@ plain = st.recursive(
 
 class Entries(FleetRequests):
     def __init__(self, spider: Spider | None = None, secret: str | None = None) -> None:
-        order = Order(by_slot=True, is_lifo=(True, True))
-        super().__init__(spider, secret, order, fingerprints_by(Settings()))
+        super().__init__(spider, secret, ORDER, FINGERPRINTS)
 
     def entry(self, request: Request) -> bytes:
         """Return the entry of *request*, without its lane."""

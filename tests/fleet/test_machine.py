@@ -209,7 +209,7 @@ def machine_over(server: RedisServer, limit: int | None) -> type[RuleBasedStateM
     return Fleet
 
 
-@pytest.mark.parametrize("runs", [5, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [3, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("limit", [None, 3])
 def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer, limit: int | None, runs: int) -> None:
     """Through crashes of workers and server, lost answers and late calls, each URL is in one place; a host gets as many

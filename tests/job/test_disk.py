@@ -131,7 +131,7 @@ def test_a_run_that_ends_on_a_full_disk_is_resumed_from_its_last_commit(
 
 def test_a_job_whose_feed_has_no_room_does_not_count_as_stopped(tmp_path: Path) -> None:
     """The file of the feed cannot grow, and the database can, which keeps the item for the next run."""
-    (tmp_path / "items.jl").write_bytes(b"{}\n" * 500_000)
+    (tmp_path / "items.jl").write_bytes(b"{}" + b" " * 1_500_000 + b"\n")
     run = FeedRun(tmp_path, {"items.jl": LINES})
     run.engine.push(Request(URLS[0]))
     run.commit()
@@ -145,7 +145,7 @@ def test_a_job_whose_feed_has_no_room_does_not_count_as_stopped(tmp_path: Path) 
     run = run.next_run()
     assert fetch(run) == []
     run.end()
-    assert run.items()[500_000:] == [{"n": 0}]
+    assert run.items()[1:] == [{"n": 0}]
 
 
 def problem_at_the_start(job: Path) -> str:
