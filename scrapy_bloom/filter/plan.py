@@ -125,7 +125,7 @@ def expected_false_positives(layers: Sequence[tuple[LayerSpec, int]], *, others_
     )
 
 
-def _lost_while_filling(spec: LayerSpec, count: int, intervals: int = 64) -> float:
+def _lost_while_filling(spec: LayerSpec, count: int, intervals: int = 32) -> float:
     """Integrate the error rate of a layer over its count from 0 to *count*, by Simpson's rule."""
     step = count / intervals
     weights = [1, *[4, 2] * (intervals // 2 - 1), 4, 1]
