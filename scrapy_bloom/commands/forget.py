@@ -33,18 +33,15 @@ def run(options: argparse.Namespace) -> int:
     if options.delta:
         show({"forgotten": str(_in_delta(Path(options.directory), options.delta))}, options)
         return OK
-    settings, is_fleet = settings_of(options), "://" in options.directory
-    urls = options.urls[is_fleet:]
+    settings, urls = settings_of(options), options.urls["://" in options.directory :]
     if not urls:
         advice = "Name the URLs to forget; in a fleet, behind the key of its queue: forget redis://... KEY URL"
         raise UnusableError(options.directory, "is not followed by a URL", advice=advice)
-    if is_fleet:
-        with queue_at(
-            options.directory, options.urls[0]
-        ) as queue:  # running workers may still drop links to these URLs
+    with queue_at(options.directory, options.urls[0]) as queue:
+        if queue is not None:  # running workers may still drop links to these URLs
             queue.forget(fingerprints_in(queue.key_space, queue.where, urls, settings).values())
-        show({"urls": [{"url": url} for url in urls]}, options)
-        return OK
+            show({"urls": [{"url": url} for url in urls]}, options)
+            return OK
     fingerprints = fingerprints_in(inspect_job(options.directory).state.key_space, options.directory, urls, settings)
     with stopped_job(options.directory) as job:
         rows = [{"url": url, "was_seen": job.chain.forget(fingerprint)} for url, fingerprint in fingerprints.items()]

@@ -51,19 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the contents, the failed requests, or how the crawl is doing until it ends."""
-    if "://" in options.directory:
-        with queue_at(options.directory, options.key) as queue:
-            _run_for_fleet(queue, options)
-        return OK
-    if options.watch is not None:
-        _watch(_glances(options.directory), options)
-        return OK
-    if options.failed:
-        show({"directory": options.directory, **by_host(inspect_job(options.directory).failed)}, options)
-        return OK
-    summary = info(options.directory)
+    directory = options.directory
+    with queue_at(directory, options.key) as queue:
+        if options.watch is not None:
+            _watch(_glances(directory) if queue is None else _glances_at_fleet(queue), options)
+            return OK
+        if options.failed and queue is None:
+            summary = {"directory": directory, **by_host(inspect_job(directory).failed)}
+        elif queue is None:
+            summary = info(directory)
+        elif options.failed:
+            summary = {"server": queue.server.where, "key": queue.prefix, **by_host([*queue.listed("failed")])}
+        else:
+            summary = {**counts_of(queue), "dead_letters": dead_letters_of(queue)}
     show(summary, options)
-    return WRONG if summary["findings"] else OK
+    return WRONG if summary.get("findings") else OK
 
 
 def info(directory: str) -> dict[str, Any]:
@@ -194,17 +196,6 @@ def _watch(glances: Iterable[Glance], options: argparse.Namespace) -> None:
             if is_over:
                 return
             time.sleep(max(options.watch, 0.1))
-
-
-def _run_for_fleet(queue: SharedQueue, options: argparse.Namespace) -> None:
-    """Print the counts of the queue of a fleet, its failed requests, or how its crawl is doing until that ends."""
-    if options.watch is not None:
-        _watch(_glances_at_fleet(queue), options)
-    elif options.failed:
-        failed = by_host([*queue.listed("failed")])
-        show({"server": queue.info()["server"], "key": queue.prefix, **failed}, options)
-    else:
-        show({**counts_of(queue), "dead_letters": dead_letters_of(queue)}, options)
 
 
 def dead_letters_of(queue: SharedQueue) -> list[dict[str, str]]:

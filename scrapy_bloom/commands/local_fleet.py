@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import socket
 import subprocess
@@ -218,8 +217,6 @@ class LocalFleet:
         self._spider, self._began, self._stops, self._said = options.spider, time.monotonic(), 0, 0
         self._server, self._workers, self._problem = None, [], ""
         self.directory = directory
-        self.keeps_items = False
-        """Whether the server may have items that are not in the file: then the directory must stay."""
         output = options.output or options.overwrite
         path = open_items_file(output) if output else None
         url = bloom.redis_url
@@ -227,11 +224,13 @@ class LocalFleet:
             self._server = OwnServer(directory / "server", server_executable())
             self._server.start()
             url = self._server.url
-        order["settings"] |= {"BLOOM_REDIS_URL": url} if url else {}
         name = sha1(f"{socket.gethostname()} {directory}".encode(), usedforsecurity=False).hexdigest()[:8]
-        order["items"] = name if path else ""
+        where = {"BLOOM_REDIS_URL": url} if url else {}
+        order = {**order, "settings": order["settings"] | where, "items": name if path else ""}
         self._queue = Queue(Server(**address_of(url, settings)), key_of(bloom.redis_key, options.spider), items=name)
         self._items = FleetItems(directory, self._queue, path, overwrite=bool(options.overwrite)) if path else None
+        self.keeps_items = self._items is not None
+        """Whether the server may have items that are not in the file: then the directory must stay."""
         self._workers = [_Worker(directory / f"worker-{i + 1}", order) for i in range(options.workers)]
 
     def want_stop(self, *_: object) -> None:
@@ -247,32 +246,33 @@ class LocalFleet:
 
     def run(self) -> None:
         """Look after server and workers until these have ended for good, and all items are in the file."""
-        next_collection, deadline, reason = 0.0, math.inf, ""
-        self.keeps_items = self._items is not None
-        while True:
+        next_collection, reason = 0.0, ""
+        while not all(worker.reason for worker in self._workers):
             self._look_after_server()
             self._look_after_workers()
-            have_ended = all(worker.reason for worker in self._workers)
-            if have_ended and deadline == math.inf:
-                self._problem = self._problem or self._problem_of_workers()
-                next_collection, deadline = 0.0, time.monotonic() + END_SECONDS
-            if time.monotonic() > next_collection:
+            if self._items is not None and time.monotonic() > next_collection:
                 next_collection = time.monotonic() + _COLLECT_SECONDS
-                earlier, is_finished = reason, self.outcome == "finished"
-                if self._items is not None:
-                    reason = self._items.collect_all(is_last=have_ended, is_finished=is_finished)
-                if have_ended and not reason:
-                    self.keeps_items = False
-                    return
+                earlier, reason = reason, self._items.collect_all()
                 if reason and not earlier:
                     logger.warning("Items wait on the server, at the end for up to %d s. %s", END_SECONDS, reason)
-            if have_ended and (time.monotonic() > deadline or self._said > 1):
-                break
             time.sleep(_LOOK_SECONDS)
-        self._problem = (
-            f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same command "
-            f"again with -s JOBDIR={self.directory.parent}, and they are added"
-        )
+        self._problem = self._problem or self._problem_of_workers()
+        if self._items is not None:
+            self._collect_last(self._items)
+
+    def _collect_last(self, items: FleetItems) -> None:
+        """Move what is left into the file; as long as that fails, try again, unless somebody presses Ctrl-C twice."""
+        deadline = time.monotonic() + END_SECONDS
+        while reason := items.collect_all(is_last=True, is_finished=self.outcome == "finished"):
+            if time.monotonic() > deadline or self._stops > 1:
+                self._problem = (
+                    f"items are not in the file: {reason.removesuffix('.')}. They wait on the server. Run the same "
+                    f"command again with -s JOBDIR={self.directory.parent}, and they are added"
+                )
+                return
+            time.sleep(_LOOK_SECONDS)
+            self._look_after_server()
+        self.keeps_items = False
 
     def _look_after_workers(self) -> None:
         for worker in self._workers:

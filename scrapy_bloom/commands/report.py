@@ -59,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and print where it is."""
-    if "://" in options.directory:
-        with queue_at(options.directory, options.key) as queue:
+    with queue_at(options.directory, options.key) as queue:
+        if queue is None:
+            summary, job = info(options.directory), inspect_job(options.directory)
+            lines = [*page(f"Crawl report: {job.directory.absolute().name}", _body(summary, job))]
+        else:
             lines = [*page(f"Crawl report: {queue.prefix}", _body_of_fleet(queue))]
-    else:
-        summary, job = info(options.directory), inspect_job(options.directory)
-        lines = [*page(f"Crawl report: {job.directory.absolute().name}", _body(summary, job))]
     options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
     show({"written": str(options.output)}, options)
     return OK

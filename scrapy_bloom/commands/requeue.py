@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Put back what has failed. Raises UnusableError if a crawl is running in that directory."""
-    if "://" in options.directory:
-        with queue_at(options.directory, options.key) as queue:
+    with queue_at(options.directory, options.key) as queue:
+        if queue is not None:
             requeued = queue.requeue("dead" if options.dead else "failed", options.host)
-        show({"server": options.directory, "requeued": requeued}, options)
-        return OK
+            show({"server": options.directory, "requeued": requeued}, options)
+            return OK
     if options.dead:
         advice = "Take --failed, or name the redis:// server of a fleet."
         raise UnusableError(options.directory, "is a job, and only fleets have dead letters", advice=advice)

@@ -35,12 +35,15 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def queue_at(url: str, key: str) -> Iterator[SharedQueue]:
-    """Open the queue under *key* on the server at *url*. Raises UnusableError if there is none."""
+def queue_at(target: str, key: str) -> Iterator[SharedQueue | None]:
+    """Open the queue under *key* on the server *target*; None if that is a JOBDIR. Raises UnusableError."""
+    if "://" not in target:
+        yield None
+        return
     from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.fleet.shared_queue import SharedQueue  # imports redis, which is optional
 
-    with closing(Server(url)) as server:
+    with closing(Server(target)) as server:
         yield SharedQueue(server, key)
 
 
