@@ -96,13 +96,16 @@ local function uncount(slot)
     reopen(slot)
 end
 
-local has_shares
+local exists = {}
+-- Returns what a hash says of a slot, or nil. Most hashes are not there, which costs one look for all slots.
+local function said(hash, slot)
+    if exists[hash] == nil then exists[hash] = call('EXISTS', hash) == 1 end
+    return exists[hash] and tonumber(call('HGET', hash, slot) or nil) or nil
+end
+
 -- Counts a request of a slot that has a share as in hand, or as no longer in hand; *by* is 1 or -1.
 local function count_in_hand(slot, by)
-    if has_shares == nil then has_shares = call('EXISTS', SHARES) == 1 end
-    if has_shares and call('HEXISTS', SHARES, slot) == 1 and call('HINCRBY', IN_HAND, slot, by) <= 0 then
-        call('HDEL', IN_HAND, slot)
-    end
+    if said(SHARES, slot) and call('HINCRBY', IN_HAND, slot, by) <= 0 then call('HDEL', IN_HAND, slot) end
 end
 
 local MOST_FAILED = 100000 -- of a shard that are listed

@@ -201,7 +201,8 @@ class Queue:
         *last* is the life before in the same process, which therefore has not crashed.
         """
         for shard in range(self.shards):
-            answer = self._step("join", shard, token, name, self._lease(), last, int(self.has_start and not shard))
+            starts = int(self.has_start and not shard)
+            answer = self._step("join", shard, token, name, int(1000 * self.lease_seconds), last, starts)
             self._say_what_ended(shard, *answer)
             self._write_rules(shard)
 
@@ -241,8 +242,9 @@ class Queue:
         server does not know of *newest* or *number*.
         """
         limit = self._part(None if self.pages is None else self.pages.limits.get(OTHERS))
-        usual = int(1000 * self.politeness.delays.get(OTHERS, 0)), limit, int(can_start and not shard)
-        answer = self._step("take", shard, token, number, newest, most, self._lease(), for_script([*later]), *usual)
+        lease, delay = (int(1000 * each) for each in (self.lease_seconds, self.politeness.delays.get(OTHERS, 0)))
+        asked = number, newest, most, lease, for_script([*later])
+        answer = self._step("take", shard, token, *asked, delay, limit, int(can_start and not shard))
         is_busy, seq, flat, returned, buried, left, full, starts = answer
         self._say_what_ended(shard, returned, buried)
         if self.pages is not None:
@@ -310,9 +312,6 @@ class Queue:
         """End a worker's life, and give back the requests that it held. *numbers*, by shard: as for :meth:`take`."""
         for shard in range(self.shards):
             self._step("leave", shard, token, numbers[shard] if numbers else 0)
-
-    def _lease(self) -> int:
-        return int(self.lease_seconds * 1000)
 
     def _step(self, name: str, shard: int, token: str, *arguments: Any) -> Any:
         keys = [self.key(shard)]

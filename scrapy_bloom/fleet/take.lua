@@ -55,13 +55,6 @@ local function serve(slot, count)
     return taken
 end
 
-local exists = {}
--- Returns what a hash says of a slot, or nil.
-local function said(hash, slot)
-    if exists[hash] == nil then exists[hash] = call('EXISTS', hash) == 1 end
-    return exists[hash] and tonumber(call('HGET', hash, slot) or nil) or nil
-end
-
 -- Returns how many requests of a slot may be handed out, at most *count*.
 local function room(slot, count)
     local limit = said(LIMITS, slot) or usual_limit
@@ -84,13 +77,14 @@ local function next_slots()
     return #first > 0 and first or last
 end
 
-local has_pauses = call('EXISTS', PAUSED) == 1
-
 -- Serves a slot whose turn it is, with *fair* requests if it has no delay; returns it if it is full.
 local function serve_in_turn(slot, fair)
     if #found >= 3 * most then return end
     local delay = said(DELAYS, slot) or usual_delay
-    if has_pauses and call('HDEL', PAUSED, slot) == 1 then call('ZREM', PAUSES, slot) end -- it is over
+    if said(PAUSED, slot) then -- its pause is over
+        call('HDEL', PAUSED, slot)
+        call('ZREM', PAUSES, slot)
+    end
     -- With a delay, what a slot may have within a second goes to one worker.
     local each = delay > 0 and math.max(1, math.floor(1000 / delay)) or fair
     local free = share(slot)
@@ -130,7 +124,7 @@ elseif most > 0 then
     if next_suspect then
         local packed = call('HGET', SUSPECTS, next_suspect)
         local slot, _, _, entry = unpack(cmsgpack.unpack(packed))
-        if not has_pauses or tonumber(call('HGET', PAUSED, slot) or 0) <= now then
+        if (said(PAUSED, slot) or 0) <= now then
             call('HDEL', SUSPECTS, next_suspect)
             hold(slot, packed, entry)
             call('HSET', worker(token), 'suspect', last_id)
