@@ -12,8 +12,9 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_bloom import Addon
 from scrapy_bloom.errors import UnusableError
+from tests.support.crawls import ADDON
+from tests.support.engine import SCRAPYS_FILTER, SCRAPYS_SCHEDULER
 
-ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
 SCRAPYS_FEEDS = "scrapy.extensions.feedexport.FeedExporter"
 
 
@@ -38,42 +39,36 @@ def chosen(settings: Any) -> tuple[str, str, bool, bool]:
 CLASSES = ("DUPEFILTER_CLASS", "SCHEDULER")
 
 
-def test_each_setting_switches_on_what_it_needs(tmp_path: Path) -> None:
-    """Filter and scheduler; with a job: the feeds, too; with the guard: its middleware; or a fleet's parts."""
-    job = {"JOBDIR": str(tmp_path / "job")}
-    fleet = {"BLOOM_REDIS_URL": "redis://localhost"}
-    assert chosen(settings_with()) == ("BloomDupeFilter", "DurableScheduler", False, False)
-    assert chosen(settings_with(**job)) == ("BloomDupeFilter", "DurableScheduler", True, False)
-    assert chosen(settings_with(BLOOM_LOOP_GUARD=True)) == ("BloomDupeFilter", "DurableScheduler", False, True)
-    assert chosen(settings_with(**job, BLOOM_LOOP_GUARD={})) == ("BloomDupeFilter", "DurableScheduler", True, True)
-    assert chosen(settings_with(BLOOM_LOOP_GUARD="False")) == ("BloomDupeFilter", "DurableScheduler", False, False)
-    assert chosen(settings_with(**fleet)) == ("RedisBloomDupeFilter", "FleetScheduler", True, False)
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ("BloomDupeFilter", "DurableScheduler", False, False)),
+        ({"ADDONS": {Addon: 300}}, ("BloomDupeFilter", "DurableScheduler", False, False)),
+        ({"JOBDIR": "job"}, ("BloomDupeFilter", "DurableScheduler", True, False)),
+        ({"BLOOM_LOOP_GUARD": True}, ("BloomDupeFilter", "DurableScheduler", False, True)),
+        ({"BLOOM_LOOP_GUARD": "False"}, ("BloomDupeFilter", "DurableScheduler", False, False)),
+        ({"JOBDIR": "job", "BLOOM_LOOP_GUARD": {}}, ("BloomDupeFilter", "DurableScheduler", True, True)),
+        ({"BLOOM_REDIS_URL": "redis://localhost"}, ("RedisBloomDupeFilter", "FleetScheduler", True, False)),
+        ({"DUPEFILTER_CLASS": SCRAPYS_FILTER, "JOBDIR": "job"}, ("RFPDupeFilter", "DurableScheduler", True, False)),
+    ],
+)
+def test_each_setting_switches_on_what_it_needs(
+    settings: dict[str, Any], expected: tuple[str, str, bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filter and scheduler; with a job: the feeds, too; with the guard: its middleware; or a fleet's parts. The user's
+    own class stays. The add-on may be named by its import path or be the class itself."""
+    monkeypatch.chdir(tmp_path)
+    assert chosen(settings_with(**settings)) == expected
 
 
-def test_the_class_is_as_good_as_its_name() -> None:
-    """As in Scrapy, an add-on may be named by its import path or be the class itself."""
-    assert chosen(settings_with(ADDONS={Addon: 300})) == chosen(settings_with())
-
-
-def test_a_spider_may_name_the_job(tmp_path: Path) -> None:
-    """Scrapy asks add-ons after it has read the spider's own settings."""
-
-    class WithJob(Spider):
-        name = "with_job"
-        custom_settings = {"JOBDIR": str(tmp_path / "job")}  # noqa: RUF012 - as spiders have it
-
-    assert chosen(settings_with(WithJob))[1] == "DurableScheduler"
-
-
-def test_the_users_choice_wins(tmp_path: Path) -> None:
-    """A class that the project, the spider or the command line has set stays."""
+def test_a_spider_may_name_the_job_and_choose(tmp_path: Path) -> None:
+    """Scrapy asks add-ons after it has read the spider's own settings. Who switches feeds off has none."""
 
     class Choosy(Spider):
         name = "choosy"
-        custom_settings = {"SCHEDULER": "scrapy.core.scheduler.Scheduler"}  # noqa: RUF012 - as spiders have it
+        custom_settings = {"JOBDIR": str(tmp_path), "SCHEDULER": SCRAPYS_SCHEDULER}  # noqa: RUF012 - as spiders have it
 
-    mine = {"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter", "JOBDIR": str(tmp_path)}
-    assert chosen(settings_with(Choosy, **mine))[:2] == ("RFPDupeFilter", "Scheduler")
+    assert chosen(settings_with(Choosy)) == ("BloomDupeFilter", "Scheduler", True, False)
     off = {"EXTENSIONS": {SCRAPYS_FEEDS: None}, "JOBDIR": str(tmp_path)}
     extensions = settings_with(**off).getwithbase("EXTENSIONS")
     assert not any(at is not None for each, at in extensions.items() if "FeedExporter" in str(each))

@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 from scrapy.settings import BaseSettings, Settings
 
 from scrapy_bloom.errors import SettingsError
-from scrapy_bloom.loops.limits import (
-    LONGEST_BLOCK,
-    TRIVIAL,
-    LoopOptions,
-    objection_by,
-    tandem_repeat,
-)
+from scrapy_bloom.loops.limits import LONGEST_BLOCK, TRIVIAL, LoopOptions, objection_by, tandem_repeat
 from scrapy_bloom.settings import BloomSettings
 
 objection = objection_by(LoopOptions())
@@ -23,22 +17,21 @@ def read(value: object) -> LoopOptions | Literal[False]:
     return BloomSettings.from_settings(Settings({"BLOOM_LOOP_GUARD": value})).loop_guard
 
 
+SITE = "http://a.example/"
+
+
 @pytest.mark.parametrize(
     ("url", "limit", "reason"),
     [
-        ("http://a.example/" + "/".join(f"s{i}" for i in range(21)), "depth", "21 path segments, more than 20"),
-        ("http://a.example/" + "x/" * 4 + "/".join("abcdefghijklmnopqr"), "depth", "22 path segments, more than 20"),
-        ("http://a.example/?q=" + "x" * 2064, "length", "2,084 characters, more than 2,083"),
-        ("http://a.example/news/news/news/news", "tandem", "'news' 4 times in a row in its path"),
-        ("http://a.example/x/ab/cd/ab/cd/ab/cd/y?q=1", "tandem", "'ab/cd' 3 times in a row in its path"),
-        ("http://a.example/ab/1/ab/1/ab/1/ab/1/", "tandem", "'ab/1' 4 times in a row in its path"),
-        ("http://a.example/0/0/0/0/0/index.php/index.php/index.php/index.php", "tandem", "'index.php' 4 times"),
-        (
-            "http://a.example/?" + "&".join(f"p{i}={i}" for i in range(21)),
-            "params",
-            "21 query parameters, more than 20",
-        ),
-        ("http://a.example/?a=1&lang=en&a=1&b=2&a=1", "params", "the parameter 'a=1' 3 times"),
+        (SITE + "/".join(f"s{i}" for i in range(21)), "depth", "21 path segments, more than 20"),
+        (SITE + "x/" * 4 + "/".join("abcdefghijklmnopqr"), "depth", "22 path segments, more than 20"),
+        (SITE + "?q=" + "x" * 2064, "length", "2,084 characters, more than 2,083"),
+        (SITE + "news/news/news/news", "tandem", "'news' 4 times in a row in its path"),
+        (SITE + "x/ab/cd/ab/cd/ab/cd/y?q=1", "tandem", "'ab/cd' 3 times in a row in its path"),
+        (SITE + "ab/1/ab/1/ab/1/ab/1/", "tandem", "'ab/1' 4 times in a row in its path"),
+        (SITE + "0/0/0/0/0/index.php/index.php/index.php/index.php", "tandem", "'index.php' 4 times"),
+        (SITE + "?" + "&".join(f"p{i}={i}" for i in range(21)), "params", "21 query parameters, more than 20"),
+        (SITE + "?a=1&lang=en&a=1&b=2&a=1", "params", "the parameter 'a=1' 3 times"),
     ],
 )
 def test_each_limit_holds_back_what_exceeds_it(url: str, limit: str, reason: str) -> None:
@@ -52,22 +45,12 @@ def test_each_limit_holds_back_what_exceeds_it(url: str, limit: str, reason: str
 @pytest.mark.parametrize(
     "url",
     [
-        "http://a.example/" + "/".join(f"s{i}" for i in range(20)) + "/",
-        "http://a.example/?q=" + "x" * 2063 + "#" + "f" * 100,
-        "http://a.example/news/news/news",
-        "http://a.example/ab/cd/ab/cd/x",
-        "http://a.example/ab/1/ab/1/ab/1",
-        "http://a.example/0/0/0/0/0/all/all/all/all/index/index/index/index/a/a/a/a",
-        "http://a.example/2024/11/11/11/11/11",
-        "http://a.example/?" + "&".join(f"p{i}={i}" for i in range(20)),
-        "http://a.example/?a=1&a=1&a=2&a=3&a=4",
-        "http://a.example/x?a=1&amp;&amp;&amp;&amp;b",
-        "http://a.example/#" + "/news" * 30,
-        "http://a.example/?u=" + "/news" * 30,
-        "data:text/html," + "x" * 5000,
-        "file:///" + "ab/" * 30,
-        "",
-        "?&&&&&&&&&&&&",
+        *(SITE + "/".join(f"s{i}" for i in range(20)) + "/", SITE + "?q=" + "x" * 2063 + "#" + "f" * 100),
+        *(SITE + "news/news/news", SITE + "ab/cd/ab/cd/x", SITE + "ab/1/ab/1/ab/1", SITE + "2024/11/11/11/11/11"),
+        SITE + "0/0/0/0/0/all/all/all/all/index/index/index/index/a/a/a/a",
+        *(SITE + "?" + "&".join(f"p{i}={i}" for i in range(20)), SITE + "?a=1&a=1&a=2&a=3&a=4"),
+        *(SITE + "x?a=1&amp;&amp;&amp;&amp;b", SITE + "#" + "/news" * 30, SITE + "?u=" + "/news" * 30),
+        *("data:text/html," + "x" * 5000, "file:///" + "ab/" * 30, "", "?&&&&&&&&&&&&"),
     ],
 )
 def test_what_stays_within_the_limits_passes(url: str) -> None:
@@ -164,24 +147,22 @@ def test_hostile_urls_of_a_megabyte_take_work_linear_in_their_length() -> None:
         assert Counted.compared <= (LONGEST_BLOCK + 2) * size, name
 
 
-@pytest.mark.parametrize("value", [False, None, 0, "0", "False", "false"])
-def test_the_guard_can_be_off(value: object) -> None:
-    """The guard is off by default, and under every value that Scrapy takes for False."""
-    assert read(value) is False
-
-
-@pytest.mark.parametrize("value", [True, 1, "1", "True", "true", {}, "{}", BaseSettings()])
-def test_the_guard_can_be_on_with_its_defaults(value: object) -> None:
-    """True switches the guard on with its defaults, and so does a dict that changes none."""
-    assert read(value) == LoopOptions()
+CHANGED = LoopOptions(depth=30, params=None, allow=("a+",))
 
 
 @pytest.mark.parametrize(
-    "value", [{"depth": 30, "params": None, "allow": ["a+"]}, ' {"depth": "30", "params": null, "allow": "a+"}']
+    ("value", "expected"),
+    [
+        *((value, False) for value in (False, None, 0, "0", "False", "false")),
+        *((value, LoopOptions()) for value in (True, 1, "1", "True", "true", {}, "{}", BaseSettings())),
+        ({"depth": 30, "params": None, "allow": ["a+"]}, CHANGED),
+        (' {"depth": "30", "params": null, "allow": "a+"}', CHANGED),
+    ],
 )
-def test_a_dict_changes_some_options_and_leaves_the_others(value: object) -> None:
-    """A dict, or its JSON, changes the options it names. A single pattern needs no list."""
-    assert read(value) == LoopOptions(depth=30, params=None, allow=("a+",))
+def test_the_guard_is_off_on_or_on_with_other_options(value: object, expected: object) -> None:
+    """Off by default, and under every value that Scrapy takes for False. A dict, or its JSON, changes the options that
+    it names; a single pattern needs no list."""
+    assert read(value) == expected
 
 
 def test_all_wrong_options_come_in_one_error() -> None:
