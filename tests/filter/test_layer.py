@@ -1,10 +1,12 @@
-"""One layer: what its sampled fill is worth, and which bits no fingerprints leave."""
+"""One layer: what its sampled fill is worth, and which bits no fingerprints leave; and the formulas behind that."""
 
 import math
 import random
 import statistics
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter import sizing
@@ -71,3 +73,79 @@ def test_ones_that_a_sample_misses_are_found_by_reading_all() -> None:
         assert layer.ones() is None or place > 7_000_000  # the thin ends are always looked at
         assert place - 1 <= (layer.ones(thorough=True) or 0) <= place
         memory[place : place + 200] = before
+
+
+# -- the formulas, against the printed table and against each other ---------------------------------------------------
+
+PRINTED = """
+2 0.393 0.400
+3 0.283 0.237 0.253
+4 0.221 0.155 0.147 0.160
+5 0.181 0.109 0.092 0.092 0.101
+6 0.154 0.0804 0.0609 0.0561 0.0578 0.0638
+7 0.133 0.0618 0.0423 0.0359 0.0347 0.0364
+8 0.118 0.0489 0.0306 0.024 0.0217 0.0216 0.0229
+9 0.105 0.0397 0.0228 0.0166 0.0141 0.0133 0.0135 0.0145
+10 0.0952 0.0329 0.0174 0.0118 0.00943 0.00844 0.00819 0.00846
+11 0.0869 0.0276 0.0136 0.00864 0.0065 0.00552 0.00513 0.00509
+12 0.08 0.0236 0.0108 0.00646 0.00459 0.00371 0.00329 0.00314
+13 0.074 0.0203 0.00875 0.00492 0.00332 0.00255 0.00217 0.00199
+14 0.0689 0.0177 0.00718 0.00381 0.00244 0.00179 0.00146 0.00129
+15 0.0645 0.0156 0.00596 0.003 0.00183 0.00128 0.001 0.000852
+16 0.0606 0.0138 0.005 0.00239 0.00139 0.000935 0.000702 0.000574
+17 0.0571 0.0123 0.00423 0.00193 0.00107 0.000692 0.000499 0.000394
+18 0.054 0.0111 0.00362 0.00158 0.000839 0.000519 0.00036 0.000275
+19 0.0513 0.00998 0.00312 0.0013 0.000663 0.000394 0.000264 0.000194
+20 0.0488 0.00906 0.0027 0.00108 0.00053 0.000303 0.000196 0.00014
+21 0.0465 0.00825 0.00236 0.000905 0.000427 0.000236 0.000147 0.000101
+22 0.0444 0.00755 0.00207 0.000764 0.000347 0.000185 0.000112 7.46e-05
+23 0.0425 0.00694 0.00183 0.000649 0.000285 0.000147 8.56e-05 5.55e-05
+24 0.0408 0.00639 0.00162 0.000555 0.000235 0.000117 6.63e-05 4.17e-05
+25 0.0392 0.00591 0.00145 0.000478 0.000196 9.44e-05 5.18e-05 3.16e-05
+26 0.0377 0.00548 0.00129 0.000413 0.000164 7.66e-05 4.08e-05 2.42e-05
+27 0.0364 0.0051 0.00116 0.000359 0.000138 6.26e-05 3.24e-05 1.87e-05
+28 0.0351 0.00475 0.00105 0.000314 0.000117 5.15e-05 2.59e-05 1.46e-05
+29 0.0339 0.00444 0.000949 0.000276 9.96e-05 4.26e-05 2.09e-05 1.14e-05
+30 0.0328 0.00416 0.000862 0.000243 8.53e-05 3.55e-05 1.69e-05 9.01e-06
+31 0.0317 0.0039 0.000785 0.000215 7.33e-05 2.97e-05 1.38e-05 7.16e-06
+32 0.0308 0.00367 0.000717 0.000191 6.33e-05 2.5e-05 1.13e-05 5.73e-06
+"""
+# False-positive rates to three digits, as printed in Fan, Cao, Almeida, Broder, "Summary Cache", IEEE/ACM Trans. Netw.
+# 8(3), 2000, and many textbooks since: a line for each m/n, the number of bits per key, and a rate for each k from 1.
+RATES = st.floats(1e-12, 0.5)
+PROBES = st.integers(1, probing.MAX_PROBES)
+
+
+def false_positive_rate(bits_per_fingerprint: float, probes: int) -> float:
+    """Return p of a filter with k independent probes."""
+    return sizing.fill_ratio(1, bits_per_fingerprint, probes) ** probes
+
+
+def test_the_printed_table_comes_out_to_three_digits() -> None:
+    """False-positive rates agree with the textbook table in every digit it prints, which for m/n = 5, k = 3 are two."""
+    printed, ours = {}, {}
+    for bits, *rates in map(str.split, PRINTED.strip().splitlines()):
+        for probes, rate in enumerate(rates, 1):
+            digits = 2 if (bits, probes) == ("5", 3) else 3
+            printed[bits, probes] = float(rate)
+            ours[bits, probes] = float(f"{false_positive_rate(int(bits), probes):.{digits}g}")
+    assert ours == printed
+
+
+@given(count=st.integers(1, 10**9), bits=st.floats(2, 100), probes=PROBES)
+def test_count_and_fill_invert_each_other(count: int, bits: float, probes: int) -> None:
+    """The count that explains the fill of n fingerprints is n; a filter without an empty bit explains any."""
+    fill_ratio = sizing.fill_ratio(count, count * bits, probes)
+    assume(fill_ratio < 1 - 1e-9)  # beyond it a float cannot hold what is left
+    assert sizing.count_from_fill(fill_ratio, count * bits, probes) == pytest.approx(count, rel=1e-6)
+    assert sizing.count_from_fill(1.0, bits, probes) == math.inf
+
+
+@given(target=RATES, tightening=st.floats(0.05, 0.95), layers=st.integers(0, 400))
+def test_the_budgets_of_any_number_of_layers_stay_within_the_target(
+    target: float, tightening: float, layers: int
+) -> None:
+    """Budgets spent and the remaining rate add up to p, so no number of layers spends more."""
+    spent = math.fsum(sizing.layer_error_rate(i, target, tightening) for i in range(layers))
+    assert spent <= target * (1 + 1e-12)
+    assert spent + target * tightening**layers == pytest.approx(target, rel=1e-9)
