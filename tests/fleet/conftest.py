@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from scrapy_bloom.fleet import lease
+from tests.fleet.engine import Join, Worker
 from tests.fleet.servers import IMPATIENT, RedisServer, redis_cluster
 
 
@@ -28,6 +29,20 @@ def server(shared_server: RedisServer) -> Iterator[RedisServer]:
         client.flushall()
         client.config_set("maxmemory", 0)
         yield shared_server
+
+
+@pytest.fixture
+def join(server: RedisServer) -> Iterator[Join]:
+    """Let workers join the fleet on the server; they leave it at the end."""
+    joined: list[Worker] = []
+
+    def join(url: str = server.url, **options: Any) -> Worker:
+        joined.append(Worker(url, **options))
+        return joined[-1]
+
+    yield join
+    for worker in joined:
+        worker.leave()
 
 
 @pytest.fixture

@@ -8,23 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import redis
-from scrapy import Request, Spider
 from typing_extensions import Self
 
-from scrapy_bloom.components.fingerprints import fingerprints_of
-from scrapy_bloom.components.fleet_requests import FleetRequests
-from scrapy_bloom.components.fleet_settings import fleet_store
 from scrapy_bloom.fleet.own_server import server_executable
-from scrapy_bloom.fleet.store import FleetStore
-from scrapy_bloom.frontier.page import ANSWERED, Page
-from scrapy_bloom.frontier.store import PageEffects
-from scrapy_bloom.job.records import Feeds
-from scrapy_bloom.settings import BloomSettings
-from tests.support.crawler import quick_crawler
 
 PATIENCE = 180
 """Seconds after which waiting counts as failed."""
@@ -38,101 +27,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class WorkerStore:
-    """The store of a worker, with requests of Scrapy in and out."""
-
-    def __init__(self, store: FleetStore, requests: FleetRequests) -> None:
-        self._store, self._requests = store, requests
-        self.in_flight: dict[int, Page] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def __len__(self) -> int:
-        return len(self._store)
-
-    def push(self, request: Request, fingerprint: bytes | None, parent: Page | None = None) -> bool:
-        if fingerprint is None and parent is self._store.start.page:
-            fingerprint = self._requests.start_fingerprint(request)
-        return self._store.push(self._requests.pending(request, fingerprint), parent)
-
-    def pop(self) -> tuple[Request, Page] | None:
-        while (page := self._store.pop()) is not None:
-            request = page.request
-            if page.body is not None:
-                try:
-                    restored = self._requests.restored(page.body)
-                except Exception as error:
-                    self._store.unreadable(page, error)
-                    continue
-                if isinstance(restored, list):
-                    for led_to, fingerprint in restored:
-                        if fingerprint is None or self._store.add(fingerprint):
-                            self.push(led_to, fingerprint, page)
-                    self._store.done(page)
-                    continue
-                request, _ = restored
-            page.request = request
-            self.in_flight[id(request)] = page
-            return request, page
-        return None
-
-    def begin_start(self) -> Page:
-        self._requests.begin_start()
-        page = self._store.begin_start()
-        page.request = request = Request("data:,")
-        self.in_flight[id(request)] = page
-        return page
-
-    def done(self, page: Page) -> None:
-        self.in_flight.pop(id(page.request), None)
-        self._store.done(page)
-
-
-def open_store(
-    spider: type[Spider],
-    settings: dict[str, Any],
-    effects: PageEffects | None = None,
-    *,
-    has_start: bool = False,
-) -> Any:
-    """Return the store of a worker with a crawler of its own. *has_start*: it can run start()."""
-    crawler = quick_crawler(spider, settings)
-    crawler.spider = spider.from_crawler(crawler)
-    crawler.engine = SimpleNamespace(_start=has_start or None)  # type: ignore[assignment]
-    bloom = BloomSettings.from_settings(crawler.settings)
-    store, requests = fleet_store(crawler, bloom, fingerprints_of(crawler), Feeds())
-    store.begin(effects or PageEffects())
-    return WorkerStore(store, requests)
-
-
-def end(store: FleetStore, request: Request) -> None:
-    """What the owner of *store* does when the engine is done with *request*."""
-    store.done(store.in_flight[id(request)])
-
-
 def wait_until(is_true: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not is_true():
         assert time.monotonic() < deadline, f"waited {PATIENCE} s until {what}"
         time.sleep(0.01)
-
-
-def crawl(*stores: FleetStore) -> list[str]:
-    """Fetch all that is there, and return it."""
-    handed: list[str] = []
-
-    def is_over() -> bool:
-        for store in stores:
-            if (one := store.pop()) is not None:
-                handed.append(one[0].url.rpartition("/")[2])
-                store.in_flight[id(one[0])].result = ANSWERED
-                end(store, one[0])
-            store.commit()
-        return not any(len(store) for store in stores)
-
-    wait_until(is_over, "all is fetched")
-    return handed
 
 
 class RedisServer:

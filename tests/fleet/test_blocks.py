@@ -73,7 +73,6 @@ def test_a_server_agrees_with_the_formula(server: RedisServer) -> None:
     """A filter on a server that has grown over several layers calls no more new keys seen than it may, and knows all
     that it was given."""
     crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": server.url, "BLOOM_CAPACITY": 150, "BLOOM_ERROR_RATE": 0.01})
-    crawler._apply_settings()
     first, second = (
         shared_filter(crawler, BloomSettings.from_settings(crawler.settings), fingerprints_of(crawler)) for _ in "ab"
     )

@@ -14,14 +14,13 @@ import pytest
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Politeness, SlowDown
-from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.frontier.pages_per_host import PagesPerHost
 from scrapy_bloom.settings import OTHERS
+from tests.fleet.engine import Join
 from tests.fleet.servers import RedisServer, wait_until
 from tests.fleet.test_queue import Worker, link, make
-from tests.fleet.test_whole import make as make_store
 
-__all__ = ["make", "make_store"]
+__all__ = ["make"]
 MANY = 3_000
 
 
@@ -122,16 +121,15 @@ def test_a_clock_that_goes_back_stops_no_slot(make: Any, server: RedisServer) ->
         assert len(worker.take(4)) == 4
 
 
-def test_a_worker_waits_for_its_server_at_its_start(mortal: RedisServer, make_store: Callable[..., FleetStore]) -> None:
+def test_a_worker_waits_for_its_server_at_its_start(mortal: RedisServer, join: Join) -> None:
     mortal.kill()
     timer = threading.Timer(1, mortal.start)
     timer.start()
-    store = make_store(BLOOM_REDIS_URL=mortal.url)
+    join(mortal.url)
     timer.join()
-    store.close()
 
 
-def test_ctrl_c_ends_the_wait_for_a_server(make_store: Callable[..., FleetStore], caplog: Any) -> None:
+def test_ctrl_c_ends_the_wait_for_a_server(join: Join, caplog: Any) -> None:
     """Also once Scrapy handles it, whose handler only takes note as long as the worker waits."""
     taken_note: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: taken_note.append(number))
@@ -143,7 +141,7 @@ def test_ctrl_c_ends_the_wait_for_a_server(make_store: Callable[..., FleetStore]
     with ThreadPoolExecutor(1) as pool:
         pressed = pool.submit(press)
         with pytest.raises(UnusableError, match="stopped"):
-            make_store(BLOOM_REDIS_URL="redis://127.0.0.1:1")
+            join("redis://127.0.0.1:1")
         pressed.result()
     os.kill(os.getpid(), signal.SIGINT)
     assert taken_note == [signal.SIGINT]
@@ -152,13 +150,9 @@ def test_ctrl_c_ends_the_wait_for_a_server(make_store: Callable[..., FleetStore]
 
 STOPPED = """
 import sys
-from scrapy import Spider
-from tests.fleet.servers import open_store
-from tests.fleet.test_store import PageSpider, pop, push
+from tests.fleet.engine import Worker, page
 
-store = open_store(PageSpider, {"BLOOM_REDIS_URL": sys.argv[1], "BLOOM_CAPACITY": 1000})
-push(store, "page")
-pop(store)
+Worker(sys.argv[1]).fetch(page("page"))
 """
 
 

@@ -20,7 +20,6 @@ def make() -> Iterator[Make]:
 
     def make(url: str, **settings: Any) -> RedisBloomDupeFilter:
         crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": url, "BLOOM_CAPACITY": 1000, **settings})
-        crawler._apply_settings()
         crawler.spider = Spider("pages")
         dupefilter = RedisBloomDupeFilter.from_crawler(crawler)
         dupefilter.open()
@@ -118,7 +117,6 @@ def test_durable_scheduler_is_refused(server: RedisServer) -> None:
     crawler = quick_crawler(
         Spider, {"SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
     )
-    crawler._apply_settings()
     with pytest.raises(SettingsError, match="FleetScheduler"):
         RedisBloomDupeFilter.from_crawler(crawler)
 
@@ -126,7 +124,6 @@ def test_durable_scheduler_is_refused(server: RedisServer) -> None:
 def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
     """With a filter of its own, each worker would fetch everything."""
     crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": server.url})
-    crawler._apply_settings()
     crawler.spider = Spider("pages")
     with pytest.raises(SettingsError, match="RFPDupeFilter"):
         FleetScheduler.from_crawler(crawler).open(crawler.spider)

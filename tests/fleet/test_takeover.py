@@ -14,7 +14,8 @@ from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from scrapy_bloom.fleet.takeover import ScrapyRedis, ScrapyRedisFingerprinter, take_over
 from scrapy_bloom.settings import BloomSettings
-from tests.fleet.servers import RedisServer, crawl, open_store
+from tests.fleet.engine import Worker, crawl
+from tests.fleet.servers import RedisServer
 from tests.fleet.test_entry import Harmful
 from tests.support.crawler import quick_crawler
 
@@ -42,7 +43,6 @@ class Crawl:
             "REQUEST_FINGERPRINTER_CLASS": fingerprinter,
         }
         self.crawler = quick_crawler(BookSpider, self.own)
-        self.crawler._apply_settings()
         self.crawler.spider = self.spider = BookSpider.from_crawler(self.crawler)
         self.client = server.client()
         self.queue = queue(self.client, self.spider, "%(spider)s:requests", serializer=None)
@@ -62,14 +62,12 @@ class Crawl:
 
     def fetched(self, *found: str) -> list[str]:
         """What a worker is handed, that finds links to *found* as well."""
-        fingerprints = fingerprints_of(self.crawler)
-        store = open_store(BookSpider, self.own)
+        worker = Worker(self.url, spider=BookSpider, **self.own)
+        worker.push(*map(request, found))
         try:
-            for path in found:
-                store.push(request(path), fingerprints.of_request(request(path)))
-            return crawl(store)
+            return crawl(worker)
         finally:
-            store.close()
+            worker.leave()
 
 
 @pytest.mark.parametrize(("queue", "order"), [(PriorityQueue, "cab"), (FifoQueue, "abc"), (LifoQueue, "cba")])

@@ -69,7 +69,12 @@ class Engine:
     """A scheduler, and the engine's part in hands of the test: requests go to the downloader, and end."""
 
     def __init__(
-        self, jobdir: Path | None, settings: dict[str, Any] | None = None, spider: type[Spider] = PlainSpider
+        self,
+        jobdir: Path | None,
+        settings: dict[str, Any] | None = None,
+        spider: type[Spider] = PlainSpider,
+        *,
+        has_start: bool = False,
     ) -> None:
         self.jobdir = jobdir
         usual = {
@@ -82,6 +87,7 @@ class Engine:
         self.scheduler = begin(self.crawler)
         self.spider, self.engine = self.crawler.spider, self.crawler.engine
         self.spider.state = {}
+        self.engine._start = has_start or None
         try:
             self.scheduler.open(self.spider)
         except BaseException:
@@ -123,22 +129,23 @@ class Engine:
         finally:
             CURRENT.reset(token)
 
-    def start(self) -> Request | None:
-        """What the engine does to download the next request: it is in progress, and active in its slot.
-
-        Scrapy's scheduler answers None once for each empty queue that a request which cannot be serialized has left in
-        its priority queue; the engine comes back later.
-        """
-        request = self.scheduler.next_request()
-        while request is None and self._goes_on() and self.scheduler.has_pending_requests():
-            request = self.scheduler.next_request()
-        if request is not None:
+    def next(self) -> Request | None:
+        """What the engine does to download the next request: it is in progress, and active in its slot."""
+        if (request := self.scheduler.next_request()) is not None:
             self.engine._slot.add_request(request)
             self._slot(request).active.add(request)
         return request
 
-    def _goes_on(self) -> bool:
-        return self.crawl is None or not self.crawl.core.has_failed
+    def start(self) -> Request | None:
+        """Start the next request, unless none is pending.
+
+        Scrapy's scheduler answers None once for each empty queue that a request which cannot be serialized has left in
+        its priority queue; the engine comes back later.
+        """
+        request = self.next()
+        while request is None and self.scheduler.has_pending_requests():
+            request = self.next()
+        return request
 
     def fetch(self, *requests: Request) -> Request:
         """Push *requests*, and start the next request; there is one."""
