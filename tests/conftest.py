@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from scrapy.utils.reactor import install_reactor
 
+from tests.fleet.servers import RedisServer
+
 # Processes that tests start import the package that is tested, and the tests, wherever they run.
 root = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -75,6 +77,21 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     is_of_all = config.args_source is pytest.Config.ArgsSource.TESTPATHS and config.option.markexpr == "not slow"
     if terminal is not None and is_of_all and not hasattr(config, "workerinput"):
         terminal.write_line(SLOW_SET)
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> RedisServer:
+    """An empty server, for tests that do not kill it."""
+    with shared_server.client() as client:
+        client.flushall()
+        client.config_set("maxmemory", 0)
+    return shared_server
 
 
 @pytest.fixture

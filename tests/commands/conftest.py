@@ -34,7 +34,7 @@ LOG_LEVEL = "INFO"
 SCHEDULER_PRIORITY_QUEUE = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 """
 
-SPIDERS = """
+SPIDERS = '''
 import scrapy
 
 class Books(scrapy.Spider):
@@ -42,6 +42,10 @@ class Books(scrapy.Spider):
     start_urls = ["SITE/0"]
 
     def parse(self, response):
+        """
+        @url SITE/0
+        @returns items 1 1
+        """
         yield {"url": response.url}
         for link in response.css("a::attr(href)").getall():
             yield response.follow(link, callback=self.parse)
@@ -61,7 +65,7 @@ class Polling(Books):
     def poll(self):
         self.crawler.engine.crawl(scrapy.Request(self.start_urls[0], dont_filter=True))
         raise scrapy.exceptions.DontCloseSpider
-"""
+'''
 
 
 class Books(PlainSpider):

@@ -15,6 +15,7 @@ from scrapy_bloom.commands.info import info
 from scrapy_bloom.commands.terminal import OK, WRONG
 from tests.commands.conftest import Answer, Scrapy, Site, fetched
 from tests.fleet.commands import Command
+from tests.fleet.servers import RedisServer
 from tests.support.engine import opened, snapshot, wait_for_job
 
 
@@ -102,20 +103,33 @@ def test_pages_of_the_last_commit_are_counted(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr("time.time", lambda now=now: now - 3600)
 
 
-@pytest.mark.parametrize(
-    "command", ["shell -c response.url /new", "fetch /new", "parse --spider=books /new", "fetch /0"]
-)
-def test_commands_of_scrapy_that_look_at_pages_leave_the_job_alone(
-    job: Path, site: Site, scrapy: Scrapy, command: str
+JOB, FLEET = "JOBDIR=DIRECTORY", "SCHEDULER=scrapy_bloom.FleetScheduler BLOOM_REDIS_URL=SERVER"
+FILTER = "SCHEDULER=scrapy.core.scheduler.Scheduler DUPEFILTER_CLASS=scrapy_bloom.RedisBloomDupeFilter"
+LOOKS = {
+    "shell -c response.url SITE/new": [JOB, FLEET],
+    "fetch SITE/new": [JOB, FLEET],
+    "fetch SITE/0": [JOB],
+    "parse --spider=books SITE/new": [JOB, FLEET, f"{FILTER} BLOOM_REDIS_URL=SERVER"],
+    "check books": [FLEET],
+    "list": [FLEET],
+}
+
+
+@pytest.mark.parametrize(("command", "where"), [(command, where) for command in LOOKS for where in LOOKS[command]])
+def test_commands_of_scrapy_that_look_at_pages_leave_jobs_and_fleets_alone(
+    job: Path, site: Site, server: RedisServer, scrapy: Scrapy, command: str, where: str
 ) -> None:
-    """With JOBDIR in a project's settings, they fetch that page, seen or not, and nothing that is pending, and remember
-    nothing."""
+    """With a job or a fleet in a project's settings, they fetch that page, seen or not, and nothing that is pending,
+    and remember nothing."""
     before = state_of(job / "requests.bloom")
     site.forget_hits()
-    *words, path = command.split()
-    ran = scrapy(*words, site.url + path, "-s", f"JOBDIR={job}")
-    assert (ran.returncode, site.hits) == (OK, {path: 1}), ran.stderr
+    settings = where.replace("DIRECTORY", str(job)).replace("SERVER", server.url).split()
+    ran = scrapy(*command.replace("SITE", site.url).split(), *(word for each in settings for word in ("-s", each)))
+    page = {"check books": ["/0"], "list": []}.get(command, [command[command.find("SITE/") + 4 :]])
+    assert (ran.returncode, [*site.hits.elements()]) == (OK, page), ran.stderr
     assert state_of(job / "requests.bloom") == before
+    with server.client() as client:
+        assert client.dbsize() == 0
 
 
 def test_a_damaged_layer_is_a_finding(job: Path, answer: Answer) -> None:

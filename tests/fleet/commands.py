@@ -16,6 +16,17 @@ from scrapy_bloom.commands.command_line import main
 from tests.fleet.servers import PATIENCE
 from tests.support.processes import PROCESSES
 
+QUIET = {"TELNETCONSOLE_ENABLED": False, "REMOTE_CONTROL_ENABLED": False, "LOG_LEVEL": "INFO"}
+
+
+def write_project(directory: Path, spiders: str, **settings: Any) -> Path:
+    """Make *directory* a Scrapy project with a module of *spiders*, and return it."""
+    (directory / "scrapy.cfg").write_text("[settings]\ndefault = project_settings\n")
+    own = {"SPIDER_MODULES": ["project_spiders"], **QUIET, **settings}
+    (directory / "project_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in own.items()))
+    (directory / "project_spiders.py").write_text(spiders)
+    return directory
+
 
 class Command:
     """A command in *project*: of Scrapy, if its first word is ``scrapy``, or else of ours."""

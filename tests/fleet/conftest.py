@@ -5,7 +5,8 @@ import pytest
 
 from scrapy_bloom.fleet import lease
 from tests.fleet.engine import Join, Worker
-from tests.fleet.servers import IMPATIENT, RedisServer, redis_cluster
+from tests.fleet.servers import RedisServer, redis_cluster
+from tests.support.crawls import IMPATIENT
 
 
 @pytest.fixture(autouse=True)
@@ -14,21 +15,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scrapy_bloom.fleet.connection.AWAY_SECONDS", 0.02)
     for name, seconds in IMPATIENT.items():
         monkeypatch.setattr(lease, name, seconds)
-
-
-@pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(shared_server: RedisServer) -> Iterator[RedisServer]:
-    """An empty server, for tests that do not kill it."""
-    with shared_server.client() as client:
-        client.flushall()
-        client.config_set("maxmemory", 0)
-        yield shared_server
 
 
 @pytest.fixture

@@ -14,11 +14,7 @@ import redis
 from typing_extensions import Self
 
 from scrapy_bloom.fleet.own_server import server_executable
-
-PATIENCE = 180
-"""Seconds after which waiting counts as failed."""
-IMPATIENT = {"AWAY_SECONDS": 0.02, "FLUSH_SECONDS": 0.005, "IDLE_SECONDS": 0.02}
-"""Constants of `scrapy_bloom.fleet.lease` for tests, which otherwise wait for most of their time."""
+from tests.support.processes import PATIENCE
 
 
 def free_port() -> int:

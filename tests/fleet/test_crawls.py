@@ -1,12 +1,26 @@
+"""Workers in processes of their own crawl a site: killed, interrupted, frozen, and with feeds of their own."""
+
+import csv
 import json
+import random
 import signal
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scrapy_bloom.commands.command_line import main
-from tests.fleet.servers import PATIENCE, RedisServer, wait_until
-from tests.fleet.site import Site, start, workers
+from tests.fleet.servers import LosingProxy, RedisServer, wait_until
+from tests.fleet.site import Site, workers
+from tests.support.crawls import Running
+from tests.support.processes import PATIENCE
+
+
+def assert_finished(worker: Running) -> None:
+    outcome = worker.finish()
+    assert outcome.stats.get("finish_reason") == "finished", outcome.log
 
 
 def test_a_kill_repeats_the_pages_in_progress_at_once(server: RedisServer, tmp_path: Path) -> None:
@@ -26,8 +40,7 @@ def test_a_kill_repeats_the_pages_in_progress_at_once(server: RedisServer, tmp_p
         wait_until(lambda: acknowledged() == site.hits.total() - in_progress, "what is done is acknowledged")
         running.pop().kill()
         site.gate.set()
-        running.append(start(site, server.url, **settings))
-        running[0].finish()
+        running.start(**settings).finish()
         assert not site.missing()
         assert site.hits.total() == site.count + in_progress
 
@@ -41,8 +54,8 @@ def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:
         running[0].signal(signal.SIGINT)
         running.pop().finish()
         for count in (2, 1):
-            running[:] = [start(site, server.url) for _ in range(count)]
-            assert {worker.finish()["finish_reason"] for worker in running} == {"finished"}
+            for worker in [running.start() for _ in range(count)]:
+                assert_finished(worker)
         assert not site.missing()
         assert max(site.hits.values()) == 1
 
@@ -58,11 +71,6 @@ def test_commands_speak_of_all_workers(server: RedisServer, capsys: Any) -> None
         return dict(json.loads(capsys.readouterr().out))
 
     own = {"RETRY_TIMES": 1, "BLOOM_FLEET_LEASE": 1}
-
-    def crawl() -> None:
-        worker = start(site, server.url, **own)
-        running.append(worker)
-        assert worker.finish()["finish_reason"] == "finished", worker.log
 
     with Site(pages=80) as site, server.client() as redis, ThreadPoolExecutor(1) as pool:
         site.broken = {2, 5}
@@ -82,14 +90,14 @@ def test_commands_speak_of_all_workers(server: RedisServer, capsys: Any) -> None
             assert {worker["is_alive"] for worker in last} == {False}
             assert sum(worker["leased"] for worker in last) > 0
             site.gate.set()
-            crawl()
+            assert_finished(running.start(**own))
             failed = run("info", "--failed")
             assert failed["failed_by_host"] == [{"host": "127.0.0.1", "reason": "status 500", "requests": 2}]
             assert {request["url"][-7:] for request in failed["requests"]} == {"/page/2", "/page/5"}
             assert run("requeue", "--failed", "--host", "other.example")["requeued"] == 0
             assert run("requeue", "--failed")["requeued"] == 2
             hits = dict(site.hits)
-            crawl()
+            assert_finished(running.start(**own))
             assert {path: site.hits[path] - hits[path] for path in hits if site.hits[path] > hits[path]} == {
                 "/page/2": 2,
                 "/page/5": 2,
@@ -97,7 +105,7 @@ def test_commands_speak_of_all_workers(server: RedisServer, capsys: Any) -> None
             assert main(["forget", server.url, "bloom:site", f"{site.url}/page/6"]) == 0
             run("requeue", "--failed")
             site.broken, hits = set(), dict(site.hits)
-            crawl()
+            assert_finished(running.start(**own))
             assert {path for path in hits if site.hits[path] > hits[path]} == {"/page/2", "/page/5", "/page/6"}
             assert not site.missing()
             info = run("info")
@@ -114,13 +122,13 @@ def test_a_worker_of_a_queue_that_was_begun_anew_ends_with_a_reason(server: Redi
         site.wait_for(2)
         running[0].signal(signal.SIGSTOP)
         redis.flushall()
-        running.append(start(site, server.url))
+        running.start()
         wait_until(lambda: redis.exists("{bloom:site:0}"), "the queue is begun anew")
         running[0].signal(signal.SIGCONT)
         site.gate.set()
-        assert running[0].finish()["finish_reason"] == "fleet_lost", running[0].log
-        assert "anew" in running[0].log
-        assert running[1].finish()["finish_reason"] == "finished", running[1].log
+        frozen = running[0].finish()
+        assert (frozen.stats["finish_reason"], "anew" in frozen.log) == ("fleet_lost", True), frozen.log
+        assert_finished(running[1])
         assert not site.missing()
 
 
@@ -132,5 +140,117 @@ def test_a_bug_in_the_thread_ends_the_crawl_with_a_reason(server: RedisServer) -
         redis.delete("{bloom:site:0}:workers")
         redis.set("{bloom:site:0}:workers", "no sorted set")
         site.gate.set()
-        assert running[0].finish()["finish_reason"] == "fleet_failed", running[0].log
-        assert "CRITICAL" in running[0].log
+        outcome = running[0].finish()
+        assert (outcome.stats["finish_reason"], "CRITICAL" in outcome.log) == ("fleet_failed", True), outcome.log
+
+
+PAGES = 40
+
+
+class Own:
+    """The directory and the feed of one worker, which may be started again and again."""
+
+    def __init__(self, directory: Path, feed_format: str = "jsonlines", **options: Any) -> None:
+        self.feeds, self.format = directory / "feeds", feed_format
+        self.settings: dict[str, Any] = {
+            "JOBDIR": str(directory / "job"),
+            "FEEDS": {str(self.feeds / ("%(batch_id)d" if options else "items")): {"format": feed_format, **options}},
+            "EXTENSIONS": {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.FeedExporter": 0},
+        }
+
+    def pages(self) -> list[int]:
+        """Return the pages whose items are in the feed."""
+        items: list[Any] = []
+        for text in [path.read_text() for path in self.feeds.glob("*")]:
+            if self.format == "csv":
+                items += csv.DictReader(text.splitlines())
+            else:
+                items += json.loads(text) if self.format == "json" else map(json.loads, text.splitlines())
+        return [int(item["url"].rpartition("/")[2]) for item in items]
+
+
+def off(*owns: Own) -> dict[int, int]:
+    """Return how often the items of all pages are there, except for those that are there once, as they should."""
+    count = Counter(page for own in owns for page in own.pages())
+    return {page: count[page] for page in {*range(PAGES), *count} if count[page] != 1}
+
+
+@pytest.mark.parametrize(
+    ("feed_format", "options"),
+    [
+        ("jsonlines", {"batch_item_count": 7}),
+        pytest.param("csv", {}, marks=pytest.mark.slow),
+        pytest.param("json", {}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_kills_neither_lose_an_item_nor_give_it_twice(
+    server: RedisServer, tmp_path: Path, feed_format: str, options: dict[str, int]
+) -> None:
+    """Two workers are killed or stopped in turn, at random moments, and started again in their directories."""
+    rng = random.Random(feed_format)
+    owns = [Own(tmp_path / name, feed_format, **options) for name in "ab"]
+    with Site(pages=PAGES) as site, workers(site, server.url, 0) as running, server.client() as redis:
+        for own in owns:
+            running.start(**own.settings)
+        for turn in range(4):
+            site.wait_for(sum(site.hits.values()) + rng.randrange(1, 12))
+            if turn == 2:
+                running[turn % 2].signal(signal.SIGINT)
+                running[turn % 2].finish()
+            running[turn % 2].kill()
+            running.start(**owns[turn % 2].settings)
+            running[turn % 2] = running.pop()
+        for worker in running:
+            assert_finished(worker)
+        buried = redis.llen("{bloom:site:0}:dead")  # in hand at three of the kills
+        assert not site.missing()
+    assert [*off(*owns).values()] == [0] * buried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_a_call_whose_answer_a_killed_worker_did_not_hear(
+    server: RedisServer, tmp_path: Path, is_carried_out: bool
+) -> None:
+    """If the server took it, the next start writes its items; otherwise they come with the pages, once more."""
+    own = Own(tmp_path)
+    with LosingProxy(server.port) as proxy, Site(pages=PAGES) as site, workers(site, proxy.url, 0) as running:
+        running.start(**own.settings)
+        site.wait_for(20)
+        if is_carried_out:
+            proxy.lose_next_answer()
+            wait_until(lambda: proxy.lost, "an answer is lost")
+        else:
+            site.gate.clear()
+            proxy.gate.clear()
+            site.gate.set()
+            wait_until(lambda: proxy.held, "the worker says something that is not heard")
+        running.pop().kill()
+        journal = b"".join(path.read_bytes() for path in tmp_path.rglob("feeds.sqlite*"))
+        assert b"scrapy_bloom" not in journal, "plain types, which another version reads as well"
+        assert_finished(running.start(**{**own.settings, "BLOOM_REDIS_URL": server.url}))
+        assert not site.missing()
+    assert not off(own)
+
+
+SCHEDULERS = [
+    "scrapy_redis.scheduler.Scheduler",
+    pytest.param("scrapy.core.scheduler.Scheduler", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
+    """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
+    settings = {
+        "SCHEDULER": scheduler,
+        "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.RedisBloomDupeFilter",
+        "REDIS_URL": server.url,
+        "SCHEDULER_PERSIST": True,
+    }
+    with Site(pages=30) as site, workers(site, server.url, 2, **settings) as running:
+        for worker in running:
+            worker.finish()
+        assert not site.missing()
+        assert max(count for path, count in site.hits.items() if path != "/page/0") == 1

@@ -8,7 +8,6 @@ from scrapy_bloom.components.dupefilter import RedisBloomDupeFilter
 from scrapy_bloom.components.scheduler import FleetScheduler
 from scrapy_bloom.errors import SettingsError
 from tests.fleet.servers import LosingProxy, RedisServer
-from tests.fleet.site import Site, workers
 from tests.support.crawler import quick_crawler
 
 Make = Callable[..., RedisBloomDupeFilter]
@@ -138,25 +137,3 @@ def test_a_cluster_shares_the_filter_among_its_nodes(make: Make, cluster: list[R
     for node in cluster:
         with node.client() as client:
             assert client.dbsize()
-
-
-SCHEDULERS = [
-    "scrapy_redis.scheduler.Scheduler",
-    pytest.param("scrapy.core.scheduler.Scheduler", marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_any_scheduler_can_have_it(server: RedisServer, scheduler: str) -> None:
-    """Under Scrapy's scheduler or that of scrapy-redis, two workers fetch each page once between them."""
-    settings = {
-        "SCHEDULER": scheduler,
-        "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.RedisBloomDupeFilter",
-        "REDIS_URL": server.url,
-        "SCHEDULER_PERSIST": True,
-    }
-    with Site(pages=30) as site, workers(site, server.url, 2, **settings) as running:
-        for worker in running:
-            worker.finish()
-        assert not site.missing()
-        assert max(count for path, count in site.hits.items() if path != "/page/0") == 1

@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,19 +20,21 @@ from typing import Any
 
 import scrapy
 from scrapy import crawler as scrapys
-from scrapy.exceptions import CloseSpider
+from scrapy.exceptions import CloseSpider, ScrapyDeprecationWarning
 from scrapy.http import HtmlResponse
 from scrapy.link import Link
 from scrapy.linkextractors import LinkExtractor
 from scrapy.utils.misc import load_object
 from typing_extensions import Self
 
+from scrapy_bloom.fleet import lease
+from scrapy_bloom.job import commits
 from tests.support.crawler import OwnSettings
-from tests.support.processes import PROCESSES
+from tests.support.processes import PATIENCE, PROCESSES
 
 ADDON = {"ADDONS": {"scrapy_bloom.Addon": 300}}
-PATIENCE = 180.0
-"""Seconds after which a wait is given up as failed."""
+IMPATIENT = {"AWAY_SECONDS": 0.02, "FLUSH_SECONDS": 0.005, "IDLE_SECONDS": 0.02}
+"""Constants of `scrapy_bloom.fleet.lease` for tests, which otherwise wait for most of their time."""
 Pages = dict[str, "Sequence[str] | int | str | bytes | Busy"]
 """By path: the links of a page, a status without a body, the path that it redirects to, or the page as it is."""
 
@@ -185,14 +188,19 @@ class Running:
         self._process.join(wait)
         return self._process.exitcode is None
 
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
     def finish(self) -> Outcome:
+        """Wait for its end."""
         self._process.join(PATIENCE)
         code = self._process.exitcode
         self._process.kill()
-        assert code is not None, "the crawl hangs"
-        log = self.directory / "log"
-        stats, state = (self._read(name) for name in ("stats", "state"))
-        return Outcome(code, log.read_text(encoding="utf-8") if log.exists() else "", stats, state)
+        path = self.directory / "log"
+        log = path.read_text(encoding="utf-8") if path.exists() else ""
+        assert code is not None, f"the crawl hangs:\n{log}"
+        return Outcome(code, log, self._read("stats"), self._read("state"))
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self.directory / name
@@ -295,14 +303,11 @@ class NotingSpider(FollowSpider):
 
 
 def crawl_here(settings: dict[str, Any]) -> None:
-    import warnings
-
-    from scrapy.exceptions import ScrapyDeprecationWarning
-
-    from scrapy_bloom.job import commits
-
-    warnings.simplefilter("error", ScrapyDeprecationWarning)
+    if not settings.get("SCHEDULER", "").startswith("scrapy_redis."):  # whose calls into Scrapy are deprecated
+        warnings.simplefilter("error", ScrapyDeprecationWarning)
     commits.COMMIT_SECONDS = 0.1  # tests wait for commits
+    for name, seconds in IMPATIENT.items():
+        setattr(lease, name, seconds)
     directory = Path(settings["CHILD"])
     clock: Any = time.time
     clock.days_later = settings.get("DAYS_LATER", 0)

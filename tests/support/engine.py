@@ -26,6 +26,7 @@ from scrapy_bloom.job.inspect import JobInfo, inspect_job
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobStore
 from tests.support.crawler import quick_crawler
+from tests.support.processes import PATIENCE
 
 OUR_FILTER = f"{BloomDupeFilter.__module__}.BloomDupeFilter"
 OUR_SCHEDULER = f"{DurableScheduler.__module__}.DurableScheduler"
@@ -33,8 +34,6 @@ SCRAPYS_FILTER = "scrapy.dupefilters.RFPDupeFilter"
 SCRAPYS_SCHEDULER = "scrapy.core.scheduler.Scheduler"
 OURS = {"DUPEFILTER_CLASS": OUR_FILTER, "SCHEDULER": OUR_SCHEDULER}
 SCRAPYS = {"DUPEFILTER_CLASS": SCRAPYS_FILTER, "SCHEDULER": SCRAPYS_SCHEDULER}
-PATIENCE = 180.0
-"""Seconds after which a wait is given up as failed."""
 BY_HOST = "scrapy.pqueues.DownloaderAwarePriorityQueue"
 BY_PRIORITY = "scrapy.pqueues.ScrapyPriorityQueue"
 
