@@ -60,7 +60,7 @@ class Worker(Engine):
     def begin_start(self) -> Request:
         """Begin to run start(); all that it gives is of the page of the request that is returned."""
         self.crawl.requests.begin_start()
-        return self.crawl.pages.hand_out(self.store.begin_start(), Request("data:,"), "", None)
+        return self.crawl.hand_out(self.store.begin_start(), Request("data:,"), "", None)
 
     def leave(self) -> None:
         """Stop, and give back what is in hand."""

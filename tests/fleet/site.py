@@ -28,10 +28,13 @@ class Site(crawls.Site):
         self.gate.set()
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
+        self.held: list[int] = []
+        """Pages that had to wait for the gate."""
 
     def answer(self, path: str) -> Any:
         page = int(path.rpartition("/")[2])
-        if page:
+        if page and not self.gate.is_set():
+            self.held.append(page)
             self.gate.wait(PATIENCE)
         return 500 if page in self.broken else [f"/page/{number}" for number in self.linked_from(page)]
 

@@ -36,13 +36,13 @@ def test_a_kill_repeats_the_pages_in_progress_at_once(server: RedisServer, tmp_p
             taken, left = redis.hmget("{bloom:site:0}", "seq", "outstanding")
             return int(taken) - int(left)
 
-        in_progress = 4  # CONCURRENT_REQUESTS
-        wait_until(lambda: acknowledged() == site.hits.total() - in_progress, "what is done is acknowledged")
+        wait_until(lambda: len(site.held) == 4, "CONCURRENT_REQUESTS are in progress")
+        wait_until(lambda: acknowledged() == site.hits.total() - 4, "what is done is acknowledged")
         running.pop().kill()
         site.gate.set()
         running.start(**settings).finish()
         assert not site.missing()
-        assert site.hits.total() == site.count + in_progress
+        assert site.hits.total() == site.count + 4
 
 
 def test_an_interrupted_crawl_is_gone_on_with(server: RedisServer) -> None:

@@ -68,7 +68,7 @@ def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(join: Join) -> None:
 )
 def test_a_delay_is_of_all_workers_together(join: Join, server: RedisServer, kind: str) -> None:
     """Two workers get the requests of a host no faster than one would, also with a delay that is found later."""
-    delay = 0.3
+    delay = 0.6  # so long that the server hands out one at a time
     settings: dict[str, Any] = {"AUTOTHROTTLE_START_DELAY": 0.01, "AUTOTHROTTLE_ENABLED": kind == "AutoThrottle"}
     settings |= {"DOWNLOAD_DELAY": delay} if kind == "DOWNLOAD_DELAY" else {}
     workers = [join(**settings) for _ in range(2)]
