@@ -20,10 +20,10 @@ from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK, USAGE
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
 from scrapy_bloom.crawl.delta import DeltaFiles
-from scrapy_bloom.errors import SettingsError, UnusableError
+from scrapy_bloom.errors import SettingsError
 from scrapy_bloom.settings import BloomSettings
 from tests.support.crawls import ADDON, Pages, Site, crawl, start
-from tests.support.engine import SCRAPYS_SCHEDULER, Engine, PlainSpider, opened, snapshot
+from tests.support.engine import SCRAPYS_SCHEDULER, Engine, opened, snapshot
 from tests.support.feeds import FeedRun
 
 SHOP: Pages = {
@@ -240,18 +240,6 @@ def test_a_job_that_has_not_ended_looks_at_no_list_again(
         assert len(engine.drain()) == 1
     logged = [record.levelname for record in caplog.records if "The job has not ended" in record.getMessage()]
     assert logged == ["WARNING"]
-
-
-def test_the_ended_job_of_another_spider_stays(tmp_path: Path) -> None:
-    """It is refused as by any crawl."""
-
-    class Other(PlainSpider):
-        name = "other"
-
-    with opened(tmp_path / "job"):
-        pass
-    with pytest.raises(UnusableError, match=r"'site'.*'other'"):
-        Engine(tmp_path / "job", {"BLOOM_DELTA": str(tmp_path / "delta")}, spider=Other)
 
 
 def test_a_reset_forgets_all_pages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

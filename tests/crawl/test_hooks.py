@@ -12,7 +12,6 @@ from scrapy_bloom.components.hooks import LOSSES
 from scrapy_bloom.links.extractor import UnseenLinkExtractor
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, tree
 
-ROOT = Path(__file__).parents[2]
 LINKS = "scrapy.linkextractors.lxmlhtml.LxmlLinkExtractor._link_allowed"
 PARTS = [
     "scrapy.core.engine._Slot.inprogress",
@@ -63,28 +62,23 @@ def test_a_missing_part_is_one_line(tmp_path: Path, parts: list[str], in_job: bo
     assert len(lines) == len(set(lines)) == PAGES + 1
 
 
-WITHOUT_BODY = """
+@pytest.mark.slow
+def test_without_the_parts_of_a_request_fingerprints_are_scrapys() -> None:
+    """This is looked at when the package is imported, and so in a process that has not imported it."""
+    script = """
 from tests.support.hidden import hide
-
 hide("scrapy.Request._body")
 from scrapy import Request
 from scrapy.utils.request import fingerprint
-from scrapy_bloom.components.hooks import LOSSES
 from scrapy_bloom.components.fingerprints import IS_FAST, fingerprints_under
+from scrapy_bloom.components.hooks import LOSSES
 from scrapy_bloom.url.rules import Rules
 from tests.support.engine import opened
-
 of_request, _ = fingerprints_under(Rules())
 request = Request("http://a.example/?b=1&a=2", body="c")
-assert not IS_FAST
-assert of_request(request) == fingerprint(request)
+assert not IS_FAST and of_request(request) == fingerprint(request)
 with opened(None) as engine:
     assert engine.crawl.missing_hooks == list(LOSSES)[-1:]
     assert engine.push(request, request) == [True, False]
 """
-
-
-@pytest.mark.slow
-def test_without_the_parts_of_a_request_fingerprints_are_scrapys() -> None:
-    """This is looked at when the package is imported."""
-    subprocess.run([sys.executable, "-c", WITHOUT_BODY], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from scrapy_bloom.errors import BloomError, InUseError, UnusableError
+from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter import directory as directories
 from scrapy_bloom.filter import layerfile
-from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import inspect_directory, open_filter
 from scrapy_bloom.filter.layer import LayerSpec
 from scrapy_bloom.filter.layerfile import HEADER_BYTES, Header, LayerFile, create
@@ -205,9 +204,3 @@ def test_a_filter_that_nothing_refers_to_lets_go_of_its_files(tmp_path: Path) ->
     with open_filter(tmp_path, 100) as chain:
         assert b"one" in chain
         assert len(chain) == 1
-
-
-def test_a_filter_that_does_not_fit_into_memory_says_what_it_needs() -> None:
-    """As one in files does."""
-    with pytest.raises(BloomError, match="bytes"):
-        ScalableBloomFilter(10**18)

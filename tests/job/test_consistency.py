@@ -35,7 +35,8 @@ def content(job: Path) -> list[object]:
 
 
 def test_another_spider_is_refused(job: Path) -> None:
-    """It would use up the pending requests. The error names both; the job goes on with its own."""
+    """It would use up the pending requests. The error names both; the job goes on with its own. So it is when the job
+    has ended, and a delta crawl would begin it anew."""
 
     class Other(PlainSpider):
         name = "other"
@@ -46,6 +47,8 @@ def test_another_spider_is_refused(job: Path) -> None:
     assert content(job) == before
     with opened(job) as engine:
         assert sorted(engine.drain()) == URLS
+    with pytest.raises(UnusableError, match=r"'site'.*'other'"):
+        Engine(job, {"BLOOM_DELTA": str(job.with_name("delta"))}, spider=Other)
 
 
 def test_another_fingerprinter_is_refused(job: Path) -> None:

@@ -87,43 +87,27 @@ def check(disk: Path) -> None:
     assert sorted((disk / "items.csv").read_text().split()) == sorted(["n", *map(str, range(len(URLS)))])
 
 
-def test_a_full_disk_costs_nothing_once_there_is_room(disk: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One ERROR says that it is full, one WARNING that it is not any more; a kill after that loses nothing."""
-    run = FeedRun(disk, FEEDS)
-    run.engine.push(*map(Request, URLS))
-    run.commit()
-    fetched = fetch(run, 10)
-    fill(disk)
-    fetched += fetch(run, 20)
-    assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 0)
-    make_room(disk)
-    run.commit()
-    assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 1)
-    run = run.kill()
-    assert sorted(fetched + fetch(run)) == list(range(len(URLS)))
-    run.end()
-    check(disk)
-
-
-@pytest.mark.parametrize("how", ["killed", "ended"])
-def test_a_run_that_ends_on_a_full_disk_is_resumed_from_its_last_commit(
-    disk: Path, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What could not be written is fetched again, and no item is lost or comes twice. A run that comes to its end says
-    so in a last ERROR."""
+@pytest.mark.parametrize("then", ["room", "killed", "ended"])
+def test_a_full_disk_costs_nothing(disk: Path, then: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One ERROR says that it is full, and one WARNING that it is not any more; a kill after that loses nothing. What a
+    run that ends before that could not write is fetched again, and no item is lost or comes twice; one that comes to
+    its end says so in a last ERROR."""
     run = FeedRun(disk, FEEDS)
     run.engine.push(*map(Request, URLS))
     run.commit()
     fetched = fetch(run, 9)
     fill(disk)
-    fetch(run, 20)
-    if how == "killed":
-        run.drop()
-    else:
+    at_risk = fetch(run, 20)
+    assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 0)
+    if then == "ended":
         run.end("shutdown")
-    assert count(caplog, "ERROR") == 1 + (how == "ended")
+        assert count(caplog, "ERROR") == 2
     make_room(disk)
-    run = run.next_run()
+    if then == "room":
+        run.commit()
+        assert (count(caplog, "ERROR"), count(caplog, "WARNING")) == (1, 1)
+        fetched += at_risk
+    run = run.next_run() if then == "ended" else run.kill()
     assert sorted(fetched + fetch(run)) == list(range(len(URLS)))
     run.end()
     check(disk)
@@ -148,21 +132,17 @@ def test_a_job_whose_feed_has_no_room_does_not_count_as_stopped(tmp_path: Path) 
     assert run.items()[1:] == [{"n": 0}]
 
 
-def problem_at_the_start(job: Path) -> str:
-    try:
-        Engine(job).stop()
-    except UnusableError as error:
-        return str(error)
-    return ""
-
-
 @pytest.mark.slow
 def test_a_disk_that_is_full_at_the_start_is_said_to_be(tmp_path: Path) -> None:
     """However little room it has; nothing is said of damage, and with some room the crawl begins."""
     with small_disk(tmp_path, "600k") as disk:
         for room in range(0, 320, 20):
             (disk / "others").write_bytes(bytes(1024 * (600 - room)))
-            problem = problem_at_the_start(disk / "job")
+            problem = ""
+            try:
+                Engine(disk / "job").stop()
+            except UnusableError as error:
+                problem = str(error)
             if not problem:
                 break
             assert "full" in problem or "No space" in problem
@@ -191,54 +171,48 @@ def test_a_job_directory_deleted_during_the_crawl_is_said(tmp_path: Path) -> Non
     assert not outcome.lines("CRITICAL")
 
 
-class SlowConnection(sqlite3.Connection):
-    """A database on a disk that takes long to sync."""
+class Connection(sqlite3.Connection):
+    """A database on a disk that takes long to sync, or has no room."""
+
+    seconds, is_full = 0.0, False
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql == "COMMIT":
-            time.sleep(0.3)
+            time.sleep(self.seconds)
+            if self.is_full:
+                raise sqlite3.OperationalError("database or disk is full")
         return super().execute(sql, *values)
 
 
-class FullConnection(sqlite3.Connection):
-    """A database on a disk that has no room for some time."""
-
-    is_full = False
-
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
-        if self.is_full and sql == "COMMIT":
-            raise sqlite3.OperationalError("database or disk is full")
-        return super().execute(sql, *values)
-
-
-def test_what_is_taken_back_on_a_full_disk_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though a commit with its fingerprint is under way, which fails. What else was in that is written in the end."""
+@pytest.fixture
+def patched(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have databases with these connections."""
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=FullConnection, **kwargs))
-    monkeypatch.setattr(commits, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=Connection, **kwargs))
+    return monkeypatch
+
+
+def test_what_is_taken_back_on_a_full_disk_stays_so(tmp_path: Path, patched: pytest.MonkeyPatch) -> None:
+    """Though a commit with its fingerprint is under way, which fails. What else was in that is written in the end."""
+    patched.setattr(commits, "COMMIT_SECONDS", 0.0)
     one, two, three = (Request(f"http://site.example/{number}") for number in "123")
     with opened(tmp_path) as engine:
         engine.push(one, two)
         engine.drain()
-        monkeypatch.setattr(FullConnection, "is_full", True)
+        patched.setattr(Connection, "is_full", True)
         engine.store.commit()  # which is under way
         engine.crawl.forget(one)
         engine.push(three)
-        monkeypatch.setattr(FullConnection, "is_full", False)
+        patched.setattr(Connection, "is_full", False)
     with opened(tmp_path) as engine:
         assert engine.push(one, two, three) == [True, False, False]
         assert sorted(engine.drain()) == [one.url, three.url]
 
 
-@pytest.fixture
-def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: connect(*args, factory=SlowConnection, **kwargs))
-
-
 @pytest.mark.slow
-def test_a_loop_that_never_yields_waits_for_the_disk(slow_disk: None, tmp_path: Path) -> None:
+def test_a_loop_that_never_yields_waits_for_the_disk(tmp_path: Path, patched: pytest.MonkeyPatch) -> None:
     """The requests of one callback do not pile up in memory while commits are slow: nearly all are in the file."""
+    patched.setattr(Connection, "seconds", 0.3)
     count = 3 * commits.COMMIT_ROWS
     with opened(tmp_path) as engine:
         engine.push(*[Request(f"http://site.example/{number}") for number in range(count)])
