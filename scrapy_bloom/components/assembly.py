@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -105,11 +105,11 @@ class Options:
         if known is not None:
             return known
         bloom, jobdir = BloomSettings.from_settings(crawler.settings), job_directory(crawler.settings)
-        if jobdir is not None and looks_only(crawler):
-            logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
-            jobdir = None
-        fingerprints = fingerprints_of(crawler)
-        options = cls(crawler, crawler.stats, bloom, jobdir, looks_only(crawler), fingerprints)
+        if looks := looks_only(crawler):
+            if jobdir is not None:
+                logger.info("%s is not used: this command looks at pages and does not crawl", jobdir)
+            bloom, jobdir = replace(bloom, delta=False, changes=False), None
+        options = cls(crawler, crawler.stats, bloom, jobdir, looks, fingerprints_of(crawler))
         vars(crawler)[_ATTRIBUTE] = options
         return options
 
@@ -140,35 +140,22 @@ class _Assembly:
     """One crawl on its way together."""
 
     def __init__(self, options: Options, join: Join | None, scheduler: str) -> None:
-        self._options, self._crawler = options, options.crawler
+        self._options, self._crawler, self._filter = options, options.crawler, options.filter
+        self._fingerprints = options.fingerprints if self._filter is None else self._filter.fingerprints
         self._join = None if options.looks_only else join
         self._scheduler, self._keeps_requests = scheduler, bool(scheduler)
-        self._filter = options.filter
-        self._fingerprints = options.fingerprints if self._filter is None else self._filter.fingerprints
-        self._stats = options.stats
-        self._changes_options = None if options.looks_only else options.bloom.changes
-        self._delta_directory = None if options.looks_only else self._find_delta()
-        if self._changes_options and not (scheduler and join is None):
-            now = self._crawler.settings["SCHEDULER"]
-            problem = f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {now}"
-            raise SettingsError([problem])
-
-    def _find_delta(self) -> Path | None:
-        """Return where the files of delta crawls are; None without a delta crawl.
-
-        DELTAFETCH_ENABLED counts with our scheduler only.
-        """
-        settings, delta = self._crawler.settings, self._options.bloom.delta
+        settings, delta, name = self._crawler.settings, options.bloom.delta, self._crawler.settings["SCHEDULER"]
         if delta is None:
             delta = settings.getbool("DELTAFETCH_ENABLED") and self._keeps_requests
         if delta and not self._keeps_requests:
-            problem = f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {settings['SCHEDULER']}: take that out"
-            raise SettingsError([problem])
-        return Path(data_path("delta") if delta is True else delta) if delta else None
+            raise SettingsError([f"BLOOM_DELTA needs our scheduler, and SCHEDULER is {name}: take that out"])
+        if options.bloom.changes and not (self._keeps_requests and join is None):
+            raise SettingsError([f"BLOOM_CHANGES needs scrapy_bloom.DurableScheduler, and SCHEDULER is {name}"])
+        self._delta_directory = Path(data_path("delta") if delta is True else delta) if delta else None
 
     def crawl(self, on_error: ExitStack) -> SpiderCrawl:
         """Return the crawl. *on_error* closes what was opened if a later step fails."""
-        options, crawler, bloom, stats = self._options, self._crawler, self._options.bloom, self._stats
+        options, crawler, bloom, stats = self._options, self._crawler, self._options.bloom, self._options.stats
         feeds = (crawler.get_extension(Feeds) if crawler.extensions is not None else None) or Feeds()
         store, requests, guard = self._open_store(feeds, on_error)
         job = store if isinstance(store, JobStore) and self._keeps_requests else None
@@ -185,8 +172,8 @@ class _Assembly:
             answers_for_links=self._filter is not None and self._filter.answers_for_links,
         )
         changes = NoChanges()
-        if job is not None and self._changes_options:
-            changes = SpiderChanges(crawler, job, self._changes_options, self._fingerprints)
+        if job is not None and bloom.changes:
+            changes = SpiderChanges(crawler, job, bloom.changes, self._fingerprints)
         start_urls = StartUrls(crawler.spider, job)
         core = Crawl(
             store=store,
@@ -212,30 +199,29 @@ class _Assembly:
         return crawl
 
     def _open_store(self, feeds: Feeds, on_error: ExitStack) -> tuple[Store, Requests, LoopGuard]:
-        options, loop_options = self._options, self._options.bloom.loop_guard
+        options, bloom, guard = self._options, self._options.bloom, LoopGuard(False)
         if self._join is not None:
             store, requests = self._join(self._fingerprints, feeds)
             on_error.callback(store.close)
-            return store, requests, LoopGuard(loop_options)
+            return store, requests, LoopGuard(bloom.loop_guard)
         order = IN_ANY_ORDER
         if self._keeps_requests:
             order = scrapys_order(self._crawler.settings, in_job=options.jobdir is not None)
-        pages = PagesPerHost.of(options.bloom.pages_per_host, order)
+        pages = PagesPerHost.of(bloom.pages_per_host, order)
         if options.jobdir is not None:
             return self._open_job(options.jobdir, order, pages, on_error)
         if self._keeps_requests:
             logger.info("No JOBDIR: pending requests are kept in memory, as by Scrapy's own scheduler")
-        bloom, guard = options.bloom, LoopGuard(False)
         chain = ScalableBloomFilter(bloom.capacity, bloom.error_rate, max_age=bloom.max_age)
-        if loop_options:
-            guard = LoopGuard(loop_options, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
+        if bloom.loop_guard:
+            guard = LoopGuard(bloom.loop_guard, ScalableBloomFilter(NOVELTY_CAPACITY, NOVELTY_ERROR_RATE).add)
         return MemoryStore(chain, order, guard.share if self._keeps_requests else None, pages), Requests(order), guard
 
     def _open_job(
         self, jobdir: Path, order: Order, pages: PagesPerHost | None, on_error: ExitStack
     ) -> tuple[Store, Requests, LoopGuard]:
         options, name = self._options, self._options.spider_name
-        if self._delta_directory is not None or self._changes_options:
+        if self._delta_directory is not None or options.bloom.changes:
             begin_cycle(jobdir, name)
         key_space = None if self._filter is None else self._fingerprints.space
         files = open_files(jobdir / DIRECTORY, options.bloom, name, key_space)
@@ -263,13 +249,13 @@ class _Assembly:
 
     def _take_in(self, files: JobFiles, jobdir: Path) -> None:
         """Take in what Scrapy's own scheduler has left, and log what the last run has left."""
-        database, spider = files.database, self._crawler.spider
+        database, stats = files.database, self._options.stats
         finish_export(jobdir, database)
         imported = import_queue(jobdir, database, self._crawler)
         if self._filter is not None:
             import_seen(jobdir, files.chain, database)
         if imported:
-            self._stats.set_value("bloom/frontier/imported", imported)
+            stats.set_value("bloom/frontier/imported", imported)
         block_scrapys_scheduler(jobdir)
         if files.lacks_pending and self._filter is not None:
             shown = counted(show_pending(database, files.chain, self._fingerprint_of), "pending request")
@@ -281,8 +267,8 @@ class _Assembly:
                 jobdir,
             )
         if not before.clean:
-            self._stats.set_value("bloom/frontier/recovered", before.pending)
-            self._stats.set_value("bloom/frontier/in_flight", before.in_flight)
+            stats.set_value("bloom/frontier/recovered", before.pending)
+            stats.set_value("bloom/frontier/in_flight", before.in_flight)
             logger.warning(
                 "The last run in %s was not stopped cleanly. %s recovered. This run fetches again at most the %d "
                 "requests in flight at its last commit, and those of the second after it.",
@@ -297,7 +283,8 @@ class _Assembly:
                 self._crawler.settings["DUPEFILTER_CLASS"],
             )
         if before.pending:
-            logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra={"spider": spider})
+            of_spider = {"spider": self._crawler.spider}
+            logger.info("Resuming crawl (%d requests scheduled)", before.pending, extra=of_spider)
 
     def _fingerprint_of(self, body: bytes) -> bytes | None:
         request, _ = serialize.loads(body, self._crawler.spider)
@@ -326,19 +313,15 @@ class _Assembly:
     def _open_delta(self, store: Store, feeds: Feeds, on_error: ExitStack) -> NoDelta:
         if self._delta_directory is None:
             return NoDelta()
-        settings, spider, bloom = self._crawler.settings, self._crawler.spider, self._options.bloom
+        settings, bloom, name = self._crawler.settings, self._options.bloom, self._options.spider_name
         if bloom.delta_reset:
-            logger.warning(
-                "BLOOM_DELTA_RESET goes with the next release: run `scrapy bloom forget --delta %s` instead, once.",
-                self._options.spider_name,
-            )
-        forgets = (
-            bloom.delta_reset or settings.getbool("DELTAFETCH_RESET") or getattr(spider, "deltafetch_reset", False)
-        )
-        name = self._options.spider_name
+            message = "BLOOM_DELTA_RESET goes with the next release: run `scrapy bloom forget --delta %s` once instead."
+            logger.warning(message, name)
+        resets = bloom.delta_reset, getattr(self._crawler.spider, "deltafetch_reset", False)
+        forgets = any(resets) or settings.getbool("DELTAFETCH_RESET")
         files = DeltaFiles(self._delta_directory, name, bloom, forgets=forgets)
         on_error.callback(files.close)
         if settings.getbool("DELTAFETCH_ENABLED"):
             files.take_over(Path(data_path(settings.get("DELTAFETCH_DIR", "deltafetch")), f"{name}.db"))
         has_other_feeds = bool(settings.getdict("FEEDS")) and type(feeds) is Feeds
-        return Delta(files, store, self._stats, waits_for_end=store.commits is None or has_other_feeds)
+        return Delta(files, store, self._options.stats, waits_for_end=store.commits is None or has_other_feeds)

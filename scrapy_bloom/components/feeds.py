@@ -71,10 +71,9 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             for slot in self.slots:
                 self._warn_of_kills(slot, "the scheduler is not ours")
             return
-        self._crawl, journal = crawl, getattr(crawl.store, "journal", None)
-        self._journal = journal if isinstance(journal, FeedJournal) else None
-        keeper = self._journal if crawl.job is None else crawl.job
-        self._noted = None if keeper is None else keeper.noted
+        self._crawl = crawl
+        keeper = getattr(crawl.store, "journal", None) if crawl.job is None else crawl.job
+        self._journal, self._noted = keeper if isinstance(keeper, FeedJournal) else None, getattr(keeper, "noted", None)
         slots, self.slots = self.slots, []
         for slot in slots:
             self._open_feed(slot)

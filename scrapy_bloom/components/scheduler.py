@@ -161,6 +161,8 @@ class FleetScheduler(DurableScheduler):
     """
 
     _start: StartRun | None = None
+    _store: FleetStore | None = None
+    _requests: FleetRequests
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -175,14 +177,13 @@ class FleetScheduler(DurableScheduler):
     def _join(self, fingerprints: Fingerprints, feeds: Feeds) -> tuple[FleetStore, FleetRequests]:
         from scrapy_bloom.components.fleet_settings import fleet_store  # imports redis
 
-        joined = fleet_store(self._options.crawler, self._options.bloom, fingerprints, feeds)
-        self._store, self._requests = joined
-        return joined
+        self._store, self._requests = fleet_store(self._options.crawler, self._options.bloom, fingerprints, feeds)
+        return self._store, self._requests
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         """Join the fleet, and have one worker of it run start()."""
         opened = super().open(spider)
-        if self.crawl is not None and not self._options.looks_only and self._store.start.can_run:
+        if self.crawl is not None and self._store is not None and self._store.start.can_run:
             self._start = StartRun(self.crawl, self._store, self._requests)
         return opened
 
@@ -191,7 +192,7 @@ class FleetScheduler(DurableScheduler):
     ) -> tuple[bytes | None, int | None] | None:
         """Return also for unfiltered start requests a fingerprint, so that the fleet fetches them once."""
         admission = super()._admission(crawl, request, parent)
-        if admission == (None, None) and not self._options.looks_only and parent is self._store.start.page:
+        if admission == (None, None) and self._store is not None and parent is self._store.start.page:
             return self._requests.start_fingerprint(request), None  # no page: start() is over, or each worker runs it
         return admission
 
