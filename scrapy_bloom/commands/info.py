@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_bloom.commands.targets import add_target, queue_at
 from scrapy_bloom.commands.terminal import OK, WRONG, by_host, left_of, show, utc, write
 from scrapy_bloom.crawl.estimate import Estimate, Left, in_words, left_in_words
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.frontier.order import PagesPerHost
 from scrapy_bloom.job.database import NAME, connect, unsealed
 from scrapy_bloom.job.inspect import DIRECTORY, inspect_job
 from scrapy_bloom.job.records import Figures

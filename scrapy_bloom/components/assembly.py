@@ -40,8 +40,7 @@ from scrapy_bloom.crawl.progress import Progress
 from scrapy_bloom.errors import SettingsError, UnusableError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
-from scrapy_bloom.frontier.order import IN_ANY_ORDER
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.frontier.order import IN_ANY_ORDER, PagesPerHost
 from scrapy_bloom.frontier.store import MemoryStore
 from scrapy_bloom.job.inspect import DIRECTORY, show_pending
 from scrapy_bloom.job.records import Feeds

@@ -19,8 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from scrapy_bloom.components import serialize
-from scrapy_bloom.components.in_progress import ITEM, NotModified
-from scrapy_bloom.components.spider_crawl import crawl_of
+from scrapy_bloom.components.spider_crawl import ITEM, NotModified, crawl_of
 from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes
 from scrapy_bloom.frontier.order import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.frontier.page import UNKNOWN

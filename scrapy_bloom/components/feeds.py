@@ -26,8 +26,7 @@ from scrapy_bloom.components.feed_format import (
     survives_kill,
     without_postprocessing,
 )
-from scrapy_bloom.components.in_progress import ITEM
-from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
+from scrapy_bloom.components.spider_crawl import ITEM, SpiderCrawl, crawl_of
 from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
 from scrapy_bloom.job.feeds import FeedJournal, path_now, place_of

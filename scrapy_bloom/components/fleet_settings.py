@@ -20,7 +20,7 @@ from scrapy_bloom.fleet.server import DEFAULT_URL, key_of
 from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedis
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.frontier.order import PagesPerHost
 from scrapy_bloom.job.feeds import FeedJournal
 
 if TYPE_CHECKING:

@@ -20,13 +20,12 @@ from scrapy.extensions.feedexport import FeedExporter
 from scrapy.linkextractors import LinkExtractor
 from scrapy.linkextractors.lxmlhtml import LxmlParserLinkExtractor
 
-from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS, NotModified
+from scrapy_bloom.components.spider_crawl import CURRENT, IN_PROGRESS, NotModified
 from scrapy_bloom.components.startup import engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from scrapy import Spider
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.components.spider_crawl import SpiderCrawl
@@ -113,7 +112,7 @@ def watch_engine(crawl: SpiderCrawl) -> None:
     if "engine.scraper.handle_spider_output_async" not in missing:
         engine.scraper.handle_spider_output_async = _keeping_context(crawl, engine.scraper)
     if "engine.scraper.handle_spider_error" not in missing:
-        engine.scraper.handle_spider_error = _telling_errors(crawl, engine.scraper.handle_spider_error)
+        engine.scraper.handle_spider_error = _after(crawl.callback_raised, engine.scraper.handle_spider_error)
     if SPIDER_CLOSED not in missing:
         engine._spider_closed_callback = _after(crawl.end, engine._spider_closed_callback)
 
@@ -233,17 +232,11 @@ async def _drawing_async(page: Page | None, outputs: AsyncIterator[Any]) -> Asyn
         yield output
 
 
-def _telling_errors(crawl: SpiderCrawl, original: Callable[..., Any]) -> Callable[..., Any]:
-    def handle_spider_error(_failure: Any, request: Request, response: Any, *more: Any) -> Any:
-        crawl.callback_raised(request, _failure.value)
-        return original(_failure, request, response, *more)
+def _after(call: Callable[..., None], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *original*, which is called after *call* with the same arguments."""
 
-    return handle_spider_error
+    def both(*arguments: Any) -> Any:
+        call(*arguments)
+        return original(*arguments)
 
-
-def _after(closed: Callable[[], None], original: Callable[[Spider], Any]) -> Callable[[Spider], Any]:
-    def spider_closed(spider: Spider) -> Any:
-        closed()
-        return original(spider)
-
-    return spider_closed
+    return both

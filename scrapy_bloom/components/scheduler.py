@@ -14,7 +14,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred
 
 from scrapy_bloom.components.assembly import Options, open_crawl
-from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS
+from scrapy_bloom.components.spider_crawl import CURRENT, IN_PROGRESS
 from scrapy_bloom.components.startup import log_start_errors
 from scrapy_bloom.errors import SettingsError, UnusableError
 

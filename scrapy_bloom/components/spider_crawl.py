@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextvars import ContextVar
 from copy import copy
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -17,26 +18,36 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.python import to_bytes
 
-from scrapy_bloom.components.in_progress import CURRENT, IN_PROGRESS, NotModified
 from scrapy_bloom.components.requests import asked_for
 from scrapy_bloom.components.startup import engine_of, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
 from scrapy_bloom.frontier.page import ANSWERED, FailedRow, Outcome, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from scrapy.crawler import Crawler
 
     from scrapy_bloom.components.job_notes import StartUrls
     from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.crawl.changes import GivenItem
     from scrapy_bloom.crawl.crawl import Crawl
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.loops.share import Mark
     from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
+
+CURRENT: ContextVar[Page | None] = ContextVar("scrapy_bloom_page", default=None)
+"""The page whose result is being processed: by middlewares, its callback, item pipelines and signal handlers. Tasks and
+timers that these start inherit it."""
+
+ITEM: ContextVar[GivenItem | None] = ContextVar("scrapy_bloom_item", default=None)
+"""With ``BLOOM_CHANGES``, the item that is being processed by pipelines and signal handlers."""
+
+IN_PROGRESS = "engine._slot.inprogress"
+"""The private API of Scrapy that reports when the engine is done with a request."""
 
 TICK_SECONDS = 0.2
 KEYS = ("bloom_delta_key", "delta_key", "deltafetch_key")
@@ -60,6 +71,10 @@ def crawl_handling(request: Request | None) -> SpiderCrawl | None:
         if request is not None and crawl.of_request(request) is not None:
             return crawl
     return crawls[0] if len(crawls) == 1 and not crawls[0].core.keeps_requests else None
+
+
+class NotModified(IgnoreRequest):
+    """The answer to a conditional request of ours was 304. Nobody but us gets to see it."""
 
 
 class SpiderCrawl:
@@ -90,9 +105,8 @@ class SpiderCrawl:
         self.given_back: set[Request] = set()
         if core.keeps_requests:
             crawler.signals.connect(self._idle, signal=signals.spider_idle)
-        if core.delta.is_on:
-            crawler.signals.connect(self._gave_item, signal=signals.item_scraped)
-            crawler.signals.connect(self._lost_item, signal=signals.item_error)
+        for signal in (signals.item_scraped, signals.item_error) if core.delta.is_on else ():
+            crawler.signals.connect(self._note_item, signal=signal)
         self._timer = repeat(core.tick, TICK_SECONDS)
         vars(crawler)[_ATTRIBUTE] = self
         _open_crawls.add(self)
@@ -148,10 +162,18 @@ class SpiderCrawl:
 
     def forget(self, request: Request) -> None:
         """Take *request* back: in this run or a later one, the next one like it is new. Never raises."""
-        try:
-            self.core.decisions.forget(self.fingerprints.of_request(request))
-        except Exception:  # Scrapy would log it without saying what it means
-            logger.exception("%s could not be taken back, and counts as seen", request)
+        for fingerprint in self._known_by([request]):
+            self.core.decisions.forget(fingerprint)
+
+    def _known_by(self, requests: Iterable[Request]) -> list[bytes]:
+        """Return the fingerprints of *requests*, which are about to be taken back."""
+        fingerprints = []
+        for request in requests:
+            try:
+                fingerprints.append(self.fingerprints.of_request(request))
+            except Exception:  # of a fingerprinter of the user's
+                logger.exception("%s could not be taken back, and counts as seen", request)
+        return fingerprints
 
     def hand_out(self, page: Page, request: Request, url: str, mark: Mark | None) -> Request:
         """Note that *request* of *page* goes to the engine; return the request to use.
@@ -213,39 +235,32 @@ class SpiderCrawl:
 
     def take_back(self, request: Request, page: Page | None = None) -> None:
         """With ``BLOOM_FORGET_FAILED``, make *request* of *page*, which has failed, new again."""
-        if not self.core.decisions.forget_failed:
-            return
-        fingerprints = []
-        for failed in (request, *map(Request, request.meta.get("redirect_urls", ()))):
-            try:
-                fingerprints.append(self.fingerprints.of_request(failed))
-            except Exception:  # of a fingerprinter of the user's
-                logger.exception("%s could not be taken back, and counts as seen", failed)
-        self.core.decisions.take_back(page, fingerprints)
+        if self.core.decisions.forget_failed:
+            redirected = map(Request, request.meta.get("redirect_urls", ()))
+            self.core.decisions.take_back(page, self._known_by([request, *redirected]))
 
     def takes(self, page: Page | None, output: Any) -> bool:
         """Return whether *output* of the callback of *page* goes on; a request does."""
         return page is None or isinstance(output, Request) or self.core.changes.takes(page, output)
 
-    def callback_raised(self, request: Request, exception: BaseException) -> None:
-        """Note that the callback or errback of *request* raised *exception*. To Scrapy, CloseSpider is not an error."""
-        if isinstance(exception, CloseSpider):
+    def callback_raised(self, failure: Any, request: Request, *_: object) -> None:
+        """Note that the callback or errback of *request* raised. To Scrapy, CloseSpider is not an error."""
+        if isinstance(failure.value, CloseSpider):
             return
         page = self.of_request(request)
         if page is None:
             self.take_back(request)
         else:
-            page.note_callback_error(exception)
+            page.note_callback_error(failure.value)
 
     def skips(self, request: Request) -> bool:
         """Return whether a delta crawl skips *request*; an unfiltered start request is never skipped."""
         meta = request.meta
         is_wanted = meta.get("bloom_refetch") or meta.get("delta_skip") or not meta.get("deltafetch_enabled", True)
-        is_start = bool(meta.get("is_start_request"))
-        if is_wanted or (request.dont_filter and is_start):
+        if is_wanted or (request.dont_filter and meta.get("is_start_request")):
             return False
         key = self._key(request)
-        return key is not None and self.core.delta.skips(key, request, is_start=is_start)
+        return key is not None and self.core.delta.known([key], request)[0]
 
     def _key(self, request: Request) -> bytes | None:
         """Return what delta crawls know *request* by."""
@@ -256,15 +271,10 @@ class SpiderCrawl:
             logger.warning("%s has no key, and is fetched in each run", request, exc_info=True)
             return None
 
-    def _gave_item(self) -> None:
-        """Note that the page of the present call has given an item."""
+    def _note_item(self, signal: object) -> None:
+        """Note that the page of the present call has given an item, or that an error lost it."""
         if (page := self.current()) is not None:
-            page.note_item()
-
-    def _lost_item(self) -> None:
-        """Note that an item of the page of the present call was lost to an error."""
-        if (page := self.current()) is not None:
-            page.note_item(failed=True)
+            page.note_item(failed=signal is signals.item_error)
 
     def _idle(self) -> None:
         """Go on with requests of earlier cycles; if requests are left that this run does not fetch, give the reason."""
@@ -286,7 +296,7 @@ class SpiderCrawl:
         if is_alone:  # a filter or a scheduler that is used without a crawl
             self.end()
 
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         """Note that the crawl has ended, and let go of everything, now that feeds and extensions have ended."""
         if self.core.is_closed and self.core.end() and self.jobdir is not None:
             unblock_scrapys_scheduler(self.jobdir)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import BloomError, counted
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.frontier.page import Outcome, State
+from scrapy_bloom.frontier.page import State
 from scrapy_bloom.frontier.store import MemoryStore, PageEffects
 from scrapy_bloom.job.store import JobStore
 
@@ -116,8 +116,8 @@ class Crawl(PageEffects):
         if page.failed is not None:
             if self.decisions.is_listed(page.failed) and batch is not None:
                 batch.failed.append(page.failed)
-        elif page.result.outcome is Outcome.ANSWERED and page.failed_items is False:
-            self.delta.done(page)
+        elif page.key is not None and not page.failed_items:
+            self.delta.done(page.key)
         if batch is not None:
             self.changes.take(page, batch)
 

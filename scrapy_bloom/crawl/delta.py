@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.frontier.store import Store
     from scrapy_bloom.settings import BloomSettings
 
@@ -51,12 +50,11 @@ class NoDelta:
 
     is_on = False
 
-    def skips(self, key: bytes, request: object, *, is_start: bool) -> bool:  # noqa: ARG002 - nothing is known here
-        """Return whether *request* with this *key* is skipped, and count it if so."""
-        return False
+    def known(self, keys: Sequence[bytes], request: object = "a link") -> list[bool]:  # noqa: ARG002 - nothing is known
+        """Return for each of *keys* whether its page gave an item in an earlier run; count those, and log the first.
 
-    def known(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return for each of *keys* of links whether its page gave an item in an earlier run; count those."""
+        They are of *request*, or of links.
+        """
         return [False] * len(keys)
 
     def expected_lost(self) -> float:
@@ -66,8 +64,8 @@ class NoDelta:
     def wait_for_end(self) -> None:
         """Add no key before the crawl has ended: the items of a feed are not part of the commits."""
 
-    def done(self, page: Page) -> None:
-        """Note the key of *page*, which is committed next, if it gave whole items."""
+    def done(self, key: bytes) -> None:
+        """Note that the page with this *key*, which is committed next, gave whole items."""
 
     def commit_begins(self) -> None:
         """Note that the next commit holds the items of all pages done so far."""
@@ -204,27 +202,18 @@ class Delta(NoDelta):
         self._files, self._store, self._stats, self._waits_for_end = files, store, stats, waits_for_end
         self._done: list[bytes] = []  # keys of pages that are committed next
         self._writing: list[bytes] = []  # and those of the commit under way
-        self._commits, self._left_out_start = 0, False
+        self._commits = 0
         files.begin(store.crawl_id)
         self._set_pages()
         pages = counted(stats.get_value("bloom/delta/pages", 0), "page")
         logger.info("Delta crawl: %s in %s gave an item in earlier runs", pages, files.home)
 
-    def skips(self, key: bytes, request: object, *, is_start: bool) -> bool:
-        """Return whether *request* with this *key* is skipped, and count it if so."""
-        is_known = self._known([key], request)[0]
-        self._left_out_start |= is_known and is_start
-        return is_known
-
-    def known(self, keys: Sequence[bytes]) -> list[bool]:
-        """Return for each of *keys* of links whether its page gave an item in an earlier run; count those."""
-        return self._known(keys, "a link")
-
-    def _known(self, keys: Sequence[bytes], first: object) -> list[bool]:
+    def known(self, keys: Sequence[bytes], request: object = "a link") -> list[bool]:
+        """Return for each of *keys* whether its page gave an item in an earlier run; count those, and log the first."""
         known = [self._files.is_of_earlier_run(key) for key in keys]
         if any(known):
             if not self._stats.get_value("bloom/delta/skipped"):
-                logger.info("Not fetched again, as its page gave an item before: %s. No more are shown", first)
+                logger.info("Not fetched again, as its page gave an item before: %s. No more are shown", request)
             self._stats.inc_value("bloom/delta/skipped", sum(known))
         return known
 
@@ -236,10 +225,9 @@ class Delta(NoDelta):
         """Add no key before the crawl has ended: the items of a feed are not part of the commits."""
         self._waits_for_end = True
 
-    def done(self, page: Page) -> None:
-        """Note the key of *page*, which is committed next, if it gave whole items."""
-        if page.key is not None:
-            self._done.append(page.key)
+    def done(self, key: bytes) -> None:
+        """Note that the page with this *key*, which is committed next, gave whole items."""
+        self._done.append(key)
 
     def commit_begins(self) -> None:
         """Note that the next commit holds the items of all pages done so far."""
@@ -267,7 +255,8 @@ class Delta(NoDelta):
         """Log what is odd about the run."""
         self._add_committed()
         self._set_pages()
-        if self._left_out_start and not self._stats.get_value("scheduler/enqueued"):
+        number = self._stats.get_value
+        if number("bloom/delta/skipped") and not (number("scheduler/enqueued") or number("scheduler/dequeued")):
             logger.warning(
                 "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
                 'dont_filter=True or meta["bloom_refetch"] = True on their requests.'
@@ -276,10 +265,9 @@ class Delta(NoDelta):
     def ended(self) -> None:
         """Add what is safe, now that the feeds are stored, and close the files."""
         self._add_committed()
-        if not self._waits_for_end:
-            pass
-        elif any(name.startswith("feedexport/failed_count/") for name in self._stats.get_stats()):
-            logger.warning("A feed could not be stored: the next run fetches again what gave an item in this one")
-        else:
-            self._add(self._done)
+        if self._waits_for_end:
+            if any(name.startswith("feedexport/failed_count/") for name in self._stats.get_stats()):
+                logger.warning("A feed could not be stored: the next run fetches again what gave an item in this one")
+            else:
+                self._add(self._done)
         self._files.close()

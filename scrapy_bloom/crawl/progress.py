@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from scrapy_bloom.crawl.estimate import Estimate, Left, in_words
 from scrapy_bloom.errors import counted
-from scrapy_bloom.frontier.pages_per_host import HOSTS_SHOWN
+from scrapy_bloom.frontier.order import HOSTS_SHOWN
 from scrapy_bloom.frontier.store import MemoryStore
 from scrapy_bloom.job.records import Figures
 from scrapy_bloom.job.store import JobStore

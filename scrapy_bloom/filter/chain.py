@@ -13,7 +13,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NoReturn, final
 
-from scrapy_bloom.filter import plan, saved
+from scrapy_bloom.filter import layerfile, plan
 from scrapy_bloom.filter import probes as probing
 from scrapy_bloom.filter.layer import LayerStore, reader
 
@@ -229,7 +229,7 @@ class ScalableBloomFilter:
             layers = self._open_layers("saved")
             made = {"capacity": self._capacity, "error_rate": self._target, "max_age": self._max_age}
             forgotten = [fingerprint.hex() for fingerprint in self._forgotten]
-            saved.write(path, {**made, "watermark": self.watermark, "forgotten": forgotten}, layers)
+            layerfile.save(path, {**made, "watermark": self.watermark, "forgotten": forgotten}, layers)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> ScalableBloomFilter:
@@ -241,7 +241,7 @@ class ScalableBloomFilter:
             OSError: It cannot be read.
 
         """
-        made, layers = saved.read(path, LayerStore().create)
+        made, layers = layerfile.load(path, LayerStore().create)
         forgotten = map(bytes.fromhex, made.pop("forgotten"))
         store = LayerStore(layers, forgotten, made.pop("watermark"))
         return cls(**made, clock=clock, store=store)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from scrapy_bloom.fleet.server import Server
-    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+    from scrapy_bloom.frontier.order import PagesPerHost
     from scrapy_bloom.settings import BloomSettings
     from scrapy_bloom.url.fingerprint import Fingerprints
 

@@ -17,7 +17,7 @@ from scrapy_bloom.frontier.order import LaneKey, LaneRow
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator
 
-    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+    from scrapy_bloom.frontier.order import PagesPerHost
     from scrapy_bloom.loops.kinds import Node
     from scrapy_bloom.loops.share import Share
 

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
-    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.order import Order, PagesPerHost
     from scrapy_bloom.frontier.page import Pending
-    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.loops.share import Share
 
 

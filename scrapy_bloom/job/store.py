@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.lanes import Lane
-    from scrapy_bloom.frontier.order import Order
+    from scrapy_bloom.frontier.order import Order, PagesPerHost
     from scrapy_bloom.frontier.page import Pending
-    from scrapy_bloom.frontier.pages_per_host import PagesPerHost
     from scrapy_bloom.frontier.store import PageEffects
     from scrapy_bloom.job import records
     from scrapy_bloom.loops.share import Share

@@ -131,7 +131,7 @@ def answer(engine: Engine, request: Request, *outcome: str) -> None:
             with engine.within(request):
                 engine.crawler.signals.send_catch_log(signals.item_error, item={}, **failure)
         elif each == "callback fails":
-            engine.crawl.callback_raised(request, RuntimeError())
+            engine.crawl.callback_raised(Failure(RuntimeError()), request)
     engine.end(request, None)
 
 

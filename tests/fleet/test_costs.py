@@ -14,7 +14,7 @@ import pytest
 
 from scrapy_bloom.errors import UnusableError
 from scrapy_bloom.fleet.messages import Politeness, SlowDown
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.frontier.order import PagesPerHost
 from scrapy_bloom.settings import OTHERS
 from tests.fleet.engine import Join
 from tests.fleet.servers import RedisServer, wait_until

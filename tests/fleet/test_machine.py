@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from scrapy_bloom.fleet.messages import Done, Link, Message, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError, Queue
 from scrapy_bloom.fleet.server import Server
-from scrapy_bloom.frontier.pages_per_host import PagesPerHost
+from scrapy_bloom.frontier.order import PagesPerHost
 from scrapy_bloom.settings import OTHERS
 from tests.fleet.servers import RedisServer
 

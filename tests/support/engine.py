@@ -17,9 +17,8 @@ from twisted.python.failure import Failure
 
 from benchmarks.engine import NOTHING_ELSE, begin
 from scrapy_bloom.components.dupefilter import BloomDupeFilter
-from scrapy_bloom.components.in_progress import CURRENT
 from scrapy_bloom.components.scheduler import DurableScheduler
-from scrapy_bloom.components.spider_crawl import crawl_of
+from scrapy_bloom.components.spider_crawl import CURRENT, crawl_of
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
 from scrapy_bloom.job.inspect import JobInfo, inspect_job
