@@ -26,7 +26,7 @@ from scrapy_bloom.frontier.page import UNKNOWN
 from scrapy_bloom.signals import item_gone
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Container, Iterable, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -119,12 +119,6 @@ def schemes_of_scrapy(settings: BaseSettings) -> set[str]:
         return set()
     handlers = settings.getwithbase("DOWNLOAD_HANDLERS").items()
     return {scheme for scheme, path in handlers if str(getattr(path, "__module__", path)).startswith("scrapy.")}
-
-
-def may_be_conditional(request: Request, schemes: Container[str]) -> bool:
-    """Return whether *request* may have a validator: a plain GET of one of *schemes*."""
-    is_plain = request.method == "GET" and not request.meta.get("bloom_refetch")
-    return is_plain and _CONDITIONAL.isdisjoint(request.headers) and urlparse_cached(request).scheme in schemes
 
 
 class SpiderChanges(Changes):
@@ -252,7 +246,9 @@ class ChangesMiddleware:
         """Add a validator to *request*, if its page need not be answered in full."""
         if (known := self._known(request)) is not None:
             validator = self._changes.validator(known)
-            if validator and may_be_conditional(request, self._schemes):
+            is_plain = request.method == "GET" and _CONDITIONAL.isdisjoint(request.headers)
+            may_have_one = urlparse_cached(request).scheme in self._schemes and not request.meta.get("bloom_refetch")
+            if validator and is_plain and may_have_one:
                 request.headers[_HEADERS[validator[0]]] = validator[1:]
                 known.is_conditional = True
             return

@@ -308,6 +308,6 @@ class Decisions:
 
     def note_dropped(self, fingerprints: Sequence[bytes]) -> None:
         """Count links that were dropped because their pages, by *fingerprints*, were asked for before."""
-        if fingerprints:
-            self._progress.dropped_links(len(fingerprints))
+        for name in ("bloom/links_dropped", "dupefilter/filtered") if fingerprints else ():
+            self._stats.inc_value(name, len(fingerprints))
         self._guard.count_links(fingerprints)

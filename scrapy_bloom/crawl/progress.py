@@ -55,7 +55,7 @@ class Progress:
         self._at_line = (0, 0, 0)
         self._line_at = self._noted_at = 0.0
         self._last: Figures | None = None
-        self._before: Figures | None = None
+        self._before = Figures()
 
     def opened(self, switched_on: Sequence[str]) -> None:
         """Log what is *switched_on*, and what the filter holds."""
@@ -140,7 +140,8 @@ class Progress:
             batch.note("state", {"estimate": dumped})
         is_new = time.monotonic() >= self._noted_at + FIGURES_SECONDS
         if self._last is None:
-            self._before = self._last = store.database.last_figures()
+            self._last = store.database.last_figures()
+            self._before = self._last or Figures()
         if is_new:
             self._noted_at = time.monotonic()
         if is_new or is_last:
@@ -161,11 +162,11 @@ class Progress:
             time=max(round(time.time(), 1), round(self._last.time + 0.1, 1) if self._last else 0.0),
             run=store.state.runs,
             urls=len(store.chain),
-            duplicates=self._number("dupefilter/filtered") + (before.duplicates if before else 0),
-            pages=self._number("response_received_count") + (before.pages if before else 0),
-            failures=self._number("downloader/exception_count") + (before.failures if before else 0),
-            http_errors=sum(map(self._number, error_statuses)) + (before.http_errors if before else 0),
-            spider_errors=self._number("spider_exceptions/count") + (before.spider_errors if before else 0),
+            duplicates=self._number("dupefilter/filtered") + before.duplicates,
+            pages=self._number("response_received_count") + before.pages,
+            failures=self._number("downloader/exception_count") + before.failures,
+            http_errors=sum(map(self._number, error_statuses)) + before.http_errors,
+            spider_errors=self._number("spider_exceptions/count") + before.spider_errors,
             pending=len(store),
             nbytes=self._number("bloom/bytes"),
             expected_lost=float(self._stats.get_value("bloom/expected_lost", 0)),
@@ -179,11 +180,6 @@ class Progress:
             more = "" if self._debug else f". No more are shown (see DUPEFILTER_DEBUG); bloom/loop/{limit} counts them"
             logger.info("Loop guard, %s: %s (%s)%s", limit, shown, reason, more)
         self._stats.inc_value(f"bloom/loop/{limit}")
-
-    def dropped_links(self, count: int) -> None:
-        """Count *count* links that were dropped as seen before they became requests."""
-        self._stats.inc_value("bloom/links_dropped", count)
-        self._stats.inc_value("dupefilter/filtered", count)
 
     def left_of_hosts(self, left: Mapping[str, int], *, stays: bool) -> int:
         """Count, log and return how many requests ``BLOOM_PAGES_PER_HOST`` has *left*, by host.

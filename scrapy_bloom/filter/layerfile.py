@@ -1,8 +1,8 @@
 """Layers in files. ``docs/format.md`` has the layout.
 
-The file of a layer of a filter that grows on disk has a self-describing header of 4,096 bytes, then the bits. A whole
-filter in one file, by :func:`save`, begins with a line of JSON, which has the arguments of the filter and the designs of
-its layers, and ends with its CRC-32 in hexadecimal. The bits of the layers follow, oldest first, then their CRC-32.
+The file of one layer, of a filter that grows on disk, has a self-describing header of 4,096 bytes, then the bits. A
+whole filter in one file, by :func:`save`, begins with a line of JSON, which has the arguments of the filter and the
+designs of its layers, and ends with its CRC-32. The bits of the layers follow, oldest first, then their CRC-32.
 """
 
 from __future__ import annotations

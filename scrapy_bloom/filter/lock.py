@@ -41,13 +41,12 @@ def lock_directory(directory: str | os.PathLike[str]) -> Iterator[None]:
         raise UnusableError(f"The directory {path}", f"cannot be used: {reason}", advice=advice) from error
     try:
         if not _try_lock(fd):
-            if owner(path) == _this_process():
-                advice = "Close the filter or the crawl that uses it first, with its close() or a `with` block."
-                raise InUseError(
-                    f"The directory {path}", f"is in use by this process ({os.getpid()}) already", advice=advice
-                )
+            user = owner(path) or "a process"
             advice = "Two processes cannot share a job directory. Stop the other one, or use another directory."
-            raise InUseError(f"The directory {path}", f"is in use by {owner(path) or 'a process'}", advice=advice)
+            if user == _this_process():
+                user = f"this process ({os.getpid()}) already"
+                advice = "Close the filter or the crawl that uses it first, with its close() or a `with` block."
+            raise InUseError(f"The directory {path}", f"is in use by {user}", advice=advice)
         with suppress(OSError):  # on a full disk, the note stays empty
             os.ftruncate(fd, 0)
             os.write(fd, f"{_this_process()}\n".encode())

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.lanes import Frontier, Lane
-    from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.database import Database
     from scrapy_bloom.job.records import JobState
 

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class Figures(NamedTuple):
     """How far the crawl was at one moment. Counts are of the whole job, over all its runs."""
 
-    time: float
-    run: int
-    urls: int
-    duplicates: int
-    pages: int
-    failures: int
-    http_errors: int
-    spider_errors: int
-    pending: int
-    nbytes: int
-    expected_lost: float
+    time: float = 0.0
+    run: int = 0
+    urls: int = 0
+    duplicates: int = 0
+    pages: int = 0
+    failures: int = 0
+    http_errors: int = 0
+    spider_errors: int = 0
+    pending: int = 0
+    nbytes: int = 0
+    expected_lost: float = 0.0
 
 
 class FeedState(NamedTuple):

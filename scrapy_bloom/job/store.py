@@ -160,7 +160,7 @@ class JobStore(MemoryStore):
             pages_per_host=None if pages is None else pages.limits,
         )
         self._commits = Commits(self.database, self.chain, state, self._fill, self._written)
-        self._open_pages = OpenPages(self.frontier, self._take, self._commits)
+        self._open_pages = OpenPages(self.frontier, lambda *of_page: self._effects.take(*of_page), self._commits)
         self.add = self.chain.add if writes_at_once else self._commits.add
         self._last_id = self.before.last_id
         self._notes = self.database.notes("state")  # as the last commit has them
@@ -273,9 +273,6 @@ class JobStore(MemoryStore):
         self.in_flight.discard(page)
         self.frontier.done(page.slot, is_page=page.result.has_answer)
         self._open_pages.done(page)
-
-    def _take(self, page: Page, batch: records.Batch | None) -> None:
-        self._effects.take(page, batch)
 
     def check(self) -> None:
         """Assert what always holds, for tests."""
