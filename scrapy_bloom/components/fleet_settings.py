@@ -16,7 +16,7 @@ from scrapy_bloom.fleet.connection import connect
 from scrapy_bloom.fleet.lease import LeaseClient
 from scrapy_bloom.fleet.messages import Politeness
 from scrapy_bloom.fleet.queue import Queue
-from scrapy_bloom.fleet.server import DEFAULT_URL, key_of
+from scrapy_bloom.fleet.server import DEFAULT_URL, Server, key_of
 from scrapy_bloom.fleet.shared_filter import SharedFilter
 from scrapy_bloom.fleet.store import FleetStore
 from scrapy_bloom.fleet.takeover import ScrapyRedis
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
-    from scrapy_bloom.fleet.server import Server
     from scrapy_bloom.frontier.order import Order
     from scrapy_bloom.frontier.store import Journal
     from scrapy_bloom.job.records import Feeds
@@ -48,7 +47,7 @@ def fleet_store(
     crawler: Crawler, bloom: BloomSettings, fingerprints: Fingerprints, feeds: Feeds
 ) -> tuple[FleetStore, FleetRequests]:
     """Return the store of a worker with *feeds* of its own, and how it holds requests."""
-    settings, spider, name = crawler.settings, crawler.spider, _spider_name(crawler)
+    settings, spider, name = crawler.settings, crawler.spider, getattr(crawler.spider, "name", "spider")
     order = order_of(settings, spider)
     # If we cannot hold back start(), each worker runs it.
     has_start = getattr(crawler.engine, "_start", None) is not None
@@ -85,12 +84,9 @@ def fleet_store(
 
 def shared_filter(crawler: Crawler, bloom: BloomSettings, fingerprints: Fingerprints) -> SharedFilter:
     """Return the store of *crawler* whose filter is on a server."""
-    address = address_of(bloom.redis_url, crawler.settings)
-    return SharedFilter(address, bloom, fingerprints, spider=_spider_name(crawler), stats=crawler.stats)
-
-
-def _spider_name(crawler: Crawler) -> str:
-    return crawler.spider.name if crawler.spider is not None else "spider"
+    server = Server(**address_of(bloom.redis_url, crawler.settings))
+    name = getattr(crawler.spider, "name", "spider")
+    return SharedFilter(Queue.of(server, bloom, fingerprints, name, kind="filter 1"), bloom, crawler.stats)
 
 
 def _in_crawl(call: Callable[[], None]) -> Callable[[], object]:

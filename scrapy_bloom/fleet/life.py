@@ -12,7 +12,7 @@ from scrapy_bloom.fleet.messages import Done, Message, size_of
 from scrapy_bloom.frontier.store import Paused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from scrapy_bloom.fleet.messages import Finished, Taken, Ticket
     from scrapy_bloom.fleet.queue import Queue
@@ -46,13 +46,12 @@ class Life:
     def __init__(self) -> None:
         self.paused = Paused()
         """The slots that are paused, as far as this worker knows; also in its next life."""
-        self._looks = 0
         self.begin("", 0)
 
     def begin(self, token: str, shards: int) -> None:
         """Begin the life under *token*, in so many *shards*. Without shards, the worker has not joined."""
         self.token = token
-        self.shards = [Shard() for _ in range(shards)]
+        self.shards, self._turns = [Shard() for _ in range(shards)], deque(range(shards))
         self.is_over = False
         """Whether nothing is pending or in hand anywhere, nor waits to be delivered here."""
         self.next_look = self.next_beat = 0.0
@@ -102,11 +101,10 @@ class Life:
         """Return the slots that have at least *least* requests in hand."""
         return [slot for slot, count in Counter(ticket.slot for ticket in self._tickets).items() if count >= least]
 
-    def in_turn(self) -> Iterator[int]:
-        """Yield all shards, beginning with another one at each call."""
-        self._looks += 1
-        for i in range(len(self.shards)):
-            yield (self._looks + i) % len(self.shards)
+    def in_turn(self) -> Iterable[int]:
+        """Return all shards, beginning with another one at each call."""
+        self._turns.rotate()
+        return self._turns
 
     def take(self, shard: int, answer: Taken, *, has_asked: bool) -> None:
         """Take the *answer* to a look. If that asked for no requests, it does not say whether the shard is busy."""

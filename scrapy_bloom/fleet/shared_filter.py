@@ -7,16 +7,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.filter.chain import ScalableBloomFilter
-from scrapy_bloom.fleet.queue import LOCAL_SHARE, Queue
-from scrapy_bloom.fleet.server import FAILURES, Server, excuse_in
+from scrapy_bloom.fleet.queue import LOCAL_SHARE
+from scrapy_bloom.fleet.server import FAILURES, excuse_in
 from scrapy_bloom.frontier.order import IN_ANY_ORDER
 from scrapy_bloom.frontier.store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from scrapy_bloom.fleet.queue import Queue
     from scrapy_bloom.settings import BloomSettings
-    from scrapy_bloom.url.fingerprint import Fingerprints
 
 logger = logging.getLogger(__name__)
 
@@ -30,26 +28,16 @@ class SharedFilter(MemoryStore):
     While the server is away or full, each request passes once. When the server is back, such a request may pass once
     more, because nobody knows whether the server had it before. So an outage never makes a new request count as seen.
 
-    *address* holds the arguments of :class:`Server`. *spider* is its name, and *stats* are Scrapy's. Raises
-    UnusableError on construction if the server cannot be reached, or its filter is of another format or key space.
+    *shared* is the filter on the server, and *stats* are Scrapy's. Raises UnusableError on construction if the server
+    fails, or the filter there is of another format or key space.
     """
 
-    def __init__(
-        self,
-        address: Mapping[str, Any],
-        settings: BloomSettings,
-        fingerprints: Fingerprints,
-        *,
-        spider: str,
-        stats: Any,
-    ) -> None:
+    def __init__(self, shared: Queue, settings: BloomSettings, stats: Any) -> None:
         local = settings.error_rate * LOCAL_SHARE
         chain = ScalableBloomFilter(settings.capacity, local, max_age=settings.max_age)
         super().__init__(chain, IN_ANY_ORDER)
-        self._server = Server(**address)
-        self._shared = Queue.of(self._server, settings, fingerprints, spider, kind="filter 1")
-        self._shared.begin()
-        self.where = self._shared.where
+        self._shared, self._server, self.where = shared, shared.server, shared.where
+        shared.begin()
         self.add = self._decide
         self._stats = stats
         self._last = b""

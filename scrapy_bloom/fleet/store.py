@@ -111,11 +111,17 @@ class FleetStore(Store):
         """Send *pending* to the server, which keeps it if it is new there. False: it has to stay in this process."""
         fingerprint, entry = pending.fingerprint, pending.body
         if entry is None:
-            self._keep_in_memory(Page("", pending.request, fingerprint=fingerprint), parent)
+            # *parent* is in hand until this is done, so if the worker dies, another one fetches it again. If two have
+            # fetched the same page, the items of the first that is done count.
+            page = Page("", pending.request, fingerprint=fingerprint)
+            lead_to_memory(parent, page)
+            self.in_memory.append(page)
+            self._stats.inc_value("bloom/fleet/in_memory")
             return False
         link = Link(self._queue.shard_of(fingerprint or entry), fingerprint, pending.lane, entry)
         if fingerprint is None and parent is not None and not parent.is_split and len(parent.held) < MOST_HELD:
-            self._hold(parent, link)
+            latest = next(reversed(parent.held), 0)
+            parent.held[max(time.monotonic_ns(), latest + 1)] = link  # until its page is acknowledged
         else:
             self._client.send(link, is_root=parent is self.start.page or not self._comes_again(parent))
         return True
@@ -125,16 +131,6 @@ class FleetStore(Store):
         while page is not None and page not in self._tickets:
             page = page.parent
         return page is not None
-
-    def _keep_in_memory(self, page: Page, parent: Page | None) -> None:
-        """Let this worker fetch *page*; *parent*, which led to it, is in hand until it is done.
-
-        So if the worker dies, another one fetches the parent again. If two workers fetch the same page, the items of
-        the first that is done count.
-        """
-        lead_to_memory(parent, page)
-        self.in_memory.append(page)
-        self._stats.inc_value("bloom/fleet/in_memory")
 
     def pop(self) -> Page | None:
         """Return the page of the next request, or of a start URL that was pushed; None if none is ready."""
@@ -159,14 +155,6 @@ class FleetStore(Store):
         message = "%.500s cannot be read as a request by this worker: %r. It is dead-lettered."
         logger.error(message, url_of(page.body or b""), error)
         self._client.send(Done(self._tickets.pop(page), why="unreadable"))
-
-    @staticmethod
-    def _hold(page: Page, link: Link) -> None:
-        """Keep *link*, which is unfiltered, until *page* is acknowledged; the keys are times, in ns."""
-        key = time.monotonic_ns()
-        while key in page.held:
-            key += 1
-        page.held[key] = link
 
     def _release(self) -> None:
         """Send what pages in progress have held for long: they may wait for it."""
