@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import NamedTuple
 
 FOLDERS = "/*"
 """The part of a URL that all its folders make."""
@@ -20,7 +17,7 @@ _SESSION = re.compile(r"\((?:[A-Z]\([^()]*\))+\)", re.IGNORECASE).fullmatch
 _SLUG = re.compile(r"[a-z]{2,}[-_+]").search
 _mixed = re.compile(r"(?<![^\W_])(?=[^\W_]*[a-z]\d+[a-z])[^\W_]{9,}", re.IGNORECASE).sub
 """Letters and digits in turn: a token with something before or behind it."""
-_numbers_in = re.compile(r"\d+").finditer
+_find_numbers = re.compile(r"\d+").finditer
 _mask_digits = re.compile(r"\d+").sub
 is_token = re.compile(r"(?=.*\d)[\w~=+-]{10,}|\d{3,}-\d{5,}-\d+", re.IGNORECASE).fullmatch
 _split = re.compile(r"(?:[a-z][\w+.-]*:)?(?://)?([^/?#]*)([^?#]*)\??([^#]*)", re.IGNORECASE | re.DOTALL).match
@@ -82,38 +79,65 @@ class Address(NamedTuple):
         parameters = "&".join(sorted(pair for _, pair in self.parameters))
         return f"{self.host}/{'/'.join(self.segments)}?{parameters}"
 
-    def without_parts(self) -> dict[str, Address]:
-        """Return what the address is without each part that may not matter, by part.
+    def parts(self) -> list[str]:
+        """Return the parts that may not matter.
 
         A part is a parameter, ``?name`` or ``;name``, all of a query, ``?name&name``, the first folder, ``/0/mirror``,
         all folders, ``/*``, a token at the end, ``/-1/H``, or a number in the last name, ``/#2/topic-N-N``.
         """
-        given = self.parameters
-        kept = {name: tuple(pair for pair in given if pair[0] != name) for name, _ in given}
-        query = sorted({name[1:] for name in kept if name[0] == "?"})
+        segments, query = self.segments, self._query()
+        parts = [*dict.fromkeys(name for name, _ in self.parameters)]
         if len(query) > 1:
-            kept["?" + "&".join(query)] = tuple(pair for pair in given if pair[0][0] != "?")
-        shorter = {part: self._replace(parameters=parameters) for part, parameters in kept.items()}
-        return shorter | {part: self._replace(segments=segments) for part, segments in self._shorter_paths()}
+            parts.append("?" + "&".join(query))
+        numbers = len([*_find_numbers(segments[-1])]) if segments else 0
+        if 1 < numbers < 5:
+            parts += [f"/#{at}/{self.mask(-1)}" for at in range(numbers)]
+        parts += [f"/{at}/{self.mask(at)}" for at in (0, -1, -2) if self._may_lack(at)]
+        if sum(map(bool, segments)) > 1:
+            parts.append(FOLDERS)
+        return parts
 
-    def _shorter_paths(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each part of the path that may not matter, and the path without it."""
+    def without(self, part: str) -> Address | None:
+        """Return what the address is without *part*; None if it does not have *part*."""
+        if part[0] == "/":
+            segments = self._segments_without(part)
+            return None if segments is None else Address(self.host, segments, self.parameters)
+        names = {part}
+        if part[0] == "?" and "&" in part:
+            query = self._query()
+            if part != "?" + "&".join(query):
+                return None
+            names = {"?" + name for name in query}
+        kept = tuple([pair for pair in self.parameters if pair[0] not in names])
+        return None if len(kept) == len(self.parameters) else Address(self.host, self.segments, kept)
+
+    def _segments_without(self, part: str) -> tuple[str, ...] | None:
         segments = self.segments
-        leaf = segments[-1] if segments else ""
-        numbers = [*_numbers_in(leaf)]
-        if 1 < len(numbers) < 5:
-            for at, number in enumerate(numbers):
-                yield f"/#{at}/{self.mask(-1)}", (*segments[:-1], leaf[: number.start()] + leaf[number.end() :])
-        if len(segments) < 2:
-            return
-        if segments[0]:
-            yield f"/0/{self.mask(0)}", segments[1:]
-        for at in range(-1, -min(len(segments), 3), -1):
-            if is_token(segments[at]):
-                yield f"/{at}/{self.mask(at)}", segments[:at] + segments[len(segments) + at + 1 :]
-        named = [segment for segment in segments if segment]
-        if len(named) > 1:
-            yield FOLDERS, (named[-1],)
+        if part == FOLDERS:
+            named = [segment for segment in segments if segment]
+            return (named[-1],) if len(named) > 1 else None
+        place, _, masked = part[1:].partition("/")
+        at = int(place.lstrip("#"))
+        if place[0] == "#":
+            numbers = [*_find_numbers(segments[-1])] if segments else []
+            if not 1 < len(numbers) < 5 or at >= len(numbers) or self.mask(-1) != masked:
+                return None
+            start, end = numbers[at].span()
+            return (*segments[:-1], segments[-1][:start] + segments[-1][end:])
+        if not self._may_lack(at) or self.mask(at) != masked:
+            return None
+        return segments[:at] + segments[at + 1 or len(segments) :]
+
+    def _may_lack(self, at: int) -> bool:
+        """Whether the segment *at* may not matter: the first folder, or a token among the last two."""
+        segments = self.segments
+        if not at:
+            return len(segments) > 1 and bool(segments[0])
+        return -at < min(len(segments), 3) and bool(is_token(segments[at]))
+
+    def _query(self) -> list[str]:
+        """Return the names of the query's parameters, sorted, each once."""
+        return sorted({name[1:] for name, _ in self.parameters if name[0] == "?"})
 
     def names(self) -> list[str]:
         """Return the names of the URL's kinds below the host, from the outside in."""

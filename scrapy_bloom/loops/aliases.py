@@ -1,7 +1,7 @@
 """Which parts of URLs do not matter: learned from pages that show the same under URLs that differ in one part alone.
 
 Session ids, print views, mirrors and sort orders show a page again. The parts of a URL are those of
-:meth:`Address.without_parts`: a parameter, all parameters, the first folder, all folders, and the like. A page is
+:meth:`Address.parts`: a parameter, all parameters, the first folder, all folders, and the like. A page is
 compared with the last one whose URL is the same without a part, also after the parts that are known not to matter were
 dropped. Pages that show the same speak for the part, others against it. Each section of a site, which is a first folder
 or a script, has its own votes. So a section with random content does not hide what the others show. A part that is
@@ -44,7 +44,7 @@ HOSTS = 1_000  # hosts that are learned
 class Votes:
     """Pairs of pages that differ in one part, by section: how many showed the same, and how many did not."""
 
-    __slots__ = ("by_section", "is_changed", "is_plain")
+    __slots__ = ("_is_believed", "by_section", "is_changed", "is_plain")
 
     def __init__(self) -> None:
         self.by_section: dict[str, list[int]] = {}
@@ -52,10 +52,11 @@ class Votes:
         self.is_plain = False
         """Whether a value looked like a word, a date or a number."""
         self.is_changed = True
+        self._is_believed: bool | None = None  # it is asked for each link
 
     def of(self, section: str) -> list[int]:
         """Return the counts of *section*, to be changed. If there are too many sections, they are counted nowhere."""
-        self.is_changed = True
+        self.is_changed, self._is_believed = True, None
         if len(self.by_section) >= SECTIONS:
             return self.by_section.get(section, [0, 0])
         return self.by_section.setdefault(section, [0, 0])
@@ -86,6 +87,11 @@ class Votes:
     @property
     def is_believed(self) -> bool:
         """Whether the part does not matter in most sections of the host."""
+        if self._is_believed is None:
+            self._is_believed = self._believes()
+        return self._is_believed
+
+    def _believes(self) -> bool:
         need, factor = self.bounds
         pairs = self.by_section.values()
         same = sum(min(yes, need) for yes, no in pairs if yes > (factor * no if self.is_plain else no))
@@ -167,7 +173,7 @@ class Aliases:
         whose URL differs only in parts that do not matter.
         """
         likes, host = [], address.host
-        ignored = [part for part in address.without_parts() if self._ignores(address, part)]
+        ignored = [part for part in address.parts() if self._ignores(address, part)]
         for part, sketch in self._compared(address, brought.sketch):
             alike = likeness(sketch, brought.sketch)
             if not part or part in ignored:
@@ -193,7 +199,10 @@ class Aliases:
         """
         url = hash(address.key())
         for whole in dict.fromkeys((address, self._reduced(address)[0])):
-            for part, short in [("", whole), *whole.without_parts().items()]:
+            for part in ("", *whole.parts()):
+                short = whole.without(part) if part else whole
+                if short is None:
+                    continue
                 key = hash(short.key())
                 before = self._pairs.get(key)
                 self._pairs.set(key, Pair(sketch, url, part))
@@ -207,13 +216,13 @@ class Aliases:
         Unless *is_cautious*, parts that are only suspected are left out, too.
         """
         reduced, count = address, 0
-        suspected = self._suspected.get(address.host)
-        shorter = address.without_parts() if suspected else {}
-        for part in suspected or ():
-            is_dropped = not is_cautious or self._ignores(address, part)
-            while is_dropped and part in shorter:
-                reduced, count = shorter[part], count + 1
-                shorter = reduced.without_parts()
+        for part in self._suspected.get(address.host, ()):
+            shorter = reduced.without(part)
+            if shorter is None or (is_cautious and not self._ignores(address, part)):
+                continue
+            while shorter is not None:
+                reduced, count = shorter, count + 1
+                shorter = reduced.without(part)
         return reduced, count
 
     def _votes(self, host: str, part: str) -> Votes | None:
