@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,33 +31,21 @@ DUPEFILTERS = {OURS: "scrapy_bloom.BloomDupeFilter", SCRAPY: "scrapy.dupefilters
 SCHEDULERS = {OURS: "scrapy_bloom.DurableScheduler", SCRAPY: "scrapy.core.scheduler.Scheduler"}
 MISSING = "(not installed)"
 Figures = dict[str, Any]
+Side = partial[Figures]
+"""One of the things that are compared: a call of :func:`in_own_process`, which returns the figures of one run."""
 T = TypeVar("T")
-
-
-class Side(NamedTuple):
-    """One of the things compared: what its process calls, and with which arguments."""
-
-    function: Callable[..., Figures]
-    """Of a module; takes and returns what JSON can hold."""
-    arguments: Mapping[str, Any]
-    package: Path | None = None
-    """A folder with another version of ``scrapy_bloom``; None: the installed one."""
-
-    def __call__(self) -> Figures:
-        """Return the figures of one run."""
-        return in_own_process(self.function, package=self.package, **self.arguments)
 
 
 def of_each(
     function: Callable[..., Figures], names: Iterable[str] = (OURS, SCRAPY), **arguments: Any
 ) -> dict[str, Side]:
-    """Return a side for each of *names*; its *function* gets the name."""
-    return {name: Side(function, {"name": name, **arguments}) for name in names}
+    """Return a side for each of *names*: *function*, which gets the name, in a process of its own."""
+    return {name: partial(in_own_process, function, name=name, **arguments) for name in names}
 
 
 def with_old(sides: Mapping[str, Side], old: Path | None) -> dict[str, Side]:
     """Return *sides*, with ours a second time from the folder *old* if there is one."""
-    olds = {OLD: sides[OURS]._replace(package=old.resolve())} if old else {}
+    olds = {OLD: partial(sides[OURS], package=old.resolve())} if old else {}
     return {OURS: sides[OURS], **olds, **sides}
 
 
@@ -72,7 +61,8 @@ def side_by_side(sides: Mapping[str, Callable[[], T]], rounds: int) -> dict[str,
 def in_own_process(function: Callable[..., T], *arguments: Any, package: Path | None = None, **named: Any) -> T:
     """Return what *function*, of a module, returns in a process of its own; see :func:`die_with` for one that dies.
 
-    For measurements that leave traces in a process (memory, a reactor that has run), or need another *package*.
+    For measurements that leave traces in a process (memory, a reactor that has run), or need another version of
+    ``scrapy_bloom`` from the folder *package*. What it takes and returns is what JSON can hold.
     """
     command, environment = command_for(function, *arguments, package=package, **named)
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)

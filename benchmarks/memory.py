@@ -10,6 +10,7 @@ import gc
 import sys
 import tempfile
 import time
+from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,10 @@ def run(options: argparse.Namespace) -> None:
         sides = measure.with_old({**sides, KILLED: sides[measure.OURS]}, options.old)
         fillings: dict[str, list[measure.Figures]] = {}
         for number, (name, side) in enumerate(sides.items()):
-            given = {**side.arguments, "jobdir": str(Path(temporary, str(number)))}
-            fillings[name] = [measure.in_own_process(filled, package=side.package, **given)]
-            sides[name] = side._replace(function=opened, arguments={**given, "dies": name == KILLED})
+            jobdir = str(Path(temporary, str(number)))
+            fillings[name] = [side(jobdir=jobdir)]
+            given = {**side.keywords, "jobdir": jobdir, "dies": name == KILLED}
+            sides[name] = partial(measure.in_own_process, opened, **given)
         sides[KILLED]()  # leaves the filter as a kill does for the first round
         found = measure.side_by_side(sides, options.rounds)
     measure.print_figures(f"{options.urls:,} URLs into a job directory", fillings)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,11 +48,11 @@ def run(options: argparse.Namespace) -> None:
     what = f"{options.pending:,} pending of {options.spread:,} hosts"
     measure.print_side_by_side(f"{what}, with JOBDIR", sides, options.old, options.rounds)
     with tempfile.TemporaryDirectory() as temporary:
-        sides = measure.with_old({measure.OURS: measure.Side(opened, {})}, options.old)
+        sides = measure.with_old({measure.OURS: partial(measure.in_own_process, opened)}, options.old)
         for number, (name, side) in enumerate(sides.items()):
             jobdir = str(Path(temporary, str(number)))
-            measure.in_own_process(leave, jobdir, options.pending, options.spread, package=side.package)
-            sides[name] = side._replace(arguments={"jobdir": jobdir})
+            measure.in_own_process(leave, jobdir, options.pending, options.spread, **side.keywords)
+            sides[name] = partial(side, jobdir)
         found = measure.side_by_side(sides, 2 * options.rounds - 1)
     measure.print_figures(f"{what}, after a kill", found)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import tempfile
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from redis import Redis
-from redis.exceptions import ConnectionError as NotYetError
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +26,11 @@ def redis_server() -> Iterator[tuple[str, Any]]:
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as directory:
         command = [server_executable(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process, Redis(port=port, protocol=2) as client:
+        patience = Retry(ConstantBackoff(0.02), 1_000)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
             try:
-                while process.poll() is None:
-                    with suppress(NotYetError):
-                        client.ping()
-                        break
-                    time.sleep(0.01)
-                yield f"redis://127.0.0.1:{port}", client
+                with Redis(port=port, protocol=2, retry=patience) as client:
+                    client.ping()
+                    yield f"redis://127.0.0.1:{port}", client
             finally:
                 process.kill()
