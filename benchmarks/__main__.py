@@ -32,8 +32,7 @@ def main(arguments: list[str]) -> None:
     module = import_module(f"benchmarks.{name}")
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=module.__doc__)
     parser.add_argument("--old", type=Path, metavar="DIR", help="a checkout of another version, run beside this one")
-    module.add_options(parser)
-    module.run(parser.parse_args(options))
+    module.run(parser, options)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
 from benchmarks.crawls import run_spider
-from benchmarks.http_server import Site
+from benchmarks.servers import Site
 
 if TYPE_CHECKING:
     import argparse
@@ -44,15 +44,12 @@ ON_A_LIST = 50
 """Item pages."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print the tables."""
     parser.add_argument("--pages", type=int, default=2000, help="item pages of the site (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=10**6, help="pages and items on disk (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="crawls of each kind (default: %(default)s)")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print the tables."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy")
     has_deltafetch = find_spec("scrapy_deltafetch") is not None
     with Site(partial(body_of, ON_A_LIST, 0)) as site, TemporaryDirectory() as directory:

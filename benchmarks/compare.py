@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks import measure
 from benchmarks.crawls import REDIS, SCRAPY, WAYS, crawl, sides
-from benchmarks.http_server import generated_pages, served
 from benchmarks.measure import Spread
-from benchmarks.redis_server import redis_server
+from benchmarks.servers import generated_pages, redis_server, served
 
 if TYPE_CHECKING:
     import argparse
@@ -34,15 +33,12 @@ ITEMS_OF_A_PAGE = 2
 COLUMNS = ("pages lost", "items lost", "items twice", "pages again", "starts until it ended")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print a table."""
     parser.add_argument("--pages", type=int, default=600, help="pages of the site (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="kills of each (default: %(default)s)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the medians, as docs/pictures/kill.svg does")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print a table."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
     ways = sides({name: name for name in WAYS}, options.old)
     calls = {name: lambda way=way: killed(*way, options.pages) for name, way in ways.items()}

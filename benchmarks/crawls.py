@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
-from benchmarks.http_server import local_root
+from benchmarks.servers import local_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -39,15 +39,12 @@ class Told(NamedTuple):
     """Infinite if it was too early to tell."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Crawl, and print how often the range held."""
     parser.add_argument(
         "--seeds", type=loops.seeds, default="100-119", help="below 100 for tuning, 100 to 199 for scoring"
     )
-
-
-def run(options: argparse.Namespace) -> None:
-    """Crawl, and print how often the range held."""
+    options = parser.parse_args(arguments)
     graphs = [links_of(seed) for seed in options.seeds]
     for order in ("depth first", "breadth first"):
         told = [told for links in graphs for width in (1, 16) for told in crawl(links, order, width)]

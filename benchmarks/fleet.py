@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import measure
 from benchmarks.crawls import FLEET, REDIS, SCRAPY, UNSEEN, crawl, sides
-from benchmarks.http_server import generated_pages, served
-from benchmarks.redis_server import redis_server
+from benchmarks.servers import generated_pages, redis_server, served
 
 if TYPE_CHECKING:
     import argparse
@@ -34,15 +33,12 @@ SET_URLS = 200_000
 CALLS, CALL_LINKS = 100, 300
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print two tables."""
     parser.add_argument("--pages", type=int, default=1_000, help="of the site (default: %(default)s)")
     parser.add_argument("--links", type=int, default=40, help="on each page (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print two tables."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
     with served(*generated_pages(options.pages, options.links)) as url:
         ways = sides(SIDES, options.old)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from benchmarks import measure
 from benchmarks.crawls import run_spider
-from benchmarks.http_server import directory_pages, generated_pages, local_root, served
+from benchmarks.servers import directory_pages, generated_pages, local_root, served
 
 if TYPE_CHECKING:
     import argparse
@@ -29,17 +29,14 @@ SETTINGS = {measure.SCRAPY: {}, ADDED: ADDON, GUARDED: {**ADDON, "BLOOM_LOOP_GUA
 """Settings of a crawl by its name. The others have those of BLOOM."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print a table."""
     parser.add_argument("--html", type=Path, metavar="DIR", help="crawl this folder with HTML files")
     parser.add_argument("--pages", type=int, default=400, help="without DIR: generated pages (default: %(default)s)")
     parser.add_argument("--links", type=int, default=150, help="with that many links each (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="crawls of each kind (default: %(default)s)")
     parser.add_argument("--guard", action="store_true", help="the add-on without and with the loop guard")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print a table."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy", "lxml")
     site = directory_pages(options.html) if options.html else generated_pages(options.pages, options.links)
     with served(*site) as url, TemporaryDirectory() as directory:

@@ -170,8 +170,8 @@ def _fingerprint(url: str) -> bytes:
     return blake2b(url.encode(), digest_size=8).digest()
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Crawl the sites of some seeds and print the share of honest pages fetched."""
     parser.add_argument("--seeds", type=seeds, default="0-9", help="below 100 for tuning, 100 to 199 for scoring")
     parser.add_argument("--budget", type=float, default=2.0, help="pages, by the number of honest pages")
     parser.add_argument("--orders", nargs="+", choices=ORDERS, default=[*ORDERS])
@@ -179,10 +179,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--limits", action="store_true", help="without sharing by kinds, as in a fleet")
     how.add_argument("--constants", action="store_true", help="with half and twice each constant of the guard")
-
-
-def run(given: argparse.Namespace) -> None:
-    """Crawl the sites of some seeds and print the share of honest pages fetched."""
+    given = parser.parse_args(arguments)
     groups = ["drawn"] if given.programs is None else given.programs or [name for name in GROUPS if name != "drawn"]
     names = [name for group in groups for name in GROUPS.get(group, [group])]
     if given.constants:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from benchmarks import measure
 from benchmarks.crawls import run_spider
-from benchmarks.http_server import Site, files_in
+from benchmarks.servers import Site, files_in
 
 if TYPE_CHECKING:
     import argparse
@@ -29,13 +29,10 @@ Items = dict[tuple[str, str], str]
 """Texts of sections by the path of the page and the id of the section."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
-    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR", help="of the old manual, and of the new")
-
-
-def run(options: argparse.Namespace) -> None:
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
     """Crawl both manuals, compare, and print the table. End with status 1 if the crawl and the comparison differ."""
+    parser.add_argument("directories", nargs="*", type=Path, metavar="DIR", help="of the old manual, and of the new")
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy")
     with TemporaryDirectory() as name:
         old, new = options.directories or [downloaded(package, Path(name)) for package in PACKAGES]

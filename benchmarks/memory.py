@@ -31,15 +31,12 @@ class FingerprintOfNumber:
         return sha1(b"%d" % request).digest()
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print three tables."""
     parser.add_argument("--urls", type=int, default=1_000_000, help="default: %(default)s")
     parser.add_argument("--rounds", type=int, default=5, help="openings of each (default: %(default)s)")
     parser.add_argument("--alone", action="store_true", help="without Scrapy's, which takes 100 bytes for each URL")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print three tables."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy", "bitarray")
     names = [measure.OURS] if options.alone else [measure.OURS, measure.SCRAPY]
     sides = measure.of_each(filled, names, count=options.urls, jobdir=None)

@@ -27,17 +27,14 @@ FILES = 1_000
 """Hosts with which Scrapy's queue on disk, of a file for each, can be measured."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be chosen on the command line."""
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Measure and print three kinds of tables."""
     parser.add_argument("--hosts", type=int, nargs="+", default=[10, 100_000], help="default: %(default)s")
     parser.add_argument("--requests", type=int, default=200_000, help="for these hosts (default: %(default)s)")
     parser.add_argument("--pending", type=int, default=300_000, help="after a kill (default: %(default)s)")
     parser.add_argument("--spread", type=int, default=3, help="hosts of those (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-
-
-def run(options: argparse.Namespace) -> None:
-    """Measure and print three kinds of tables."""
+    options = parser.parse_args(arguments)
     measure.print_environment("Scrapy", "queuelib")
     for hosts in options.hosts:
         sides = measure.of_each(handed_out, hosts=hosts, requests=options.requests)

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.compare import COLUMNS, picture
-from benchmarks.http_server import directory_pages, generated_pages, served
 from benchmarks.loops import CONSTANTS
 from benchmarks.measure import Spread
+from benchmarks.servers import directory_pages, generated_pages, served
 
 REPOSITORY = Path(__file__).parents[1]
 SMALL = {

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
-from benchmarks.sites.pages import Page, content_of
-from benchmarks.sites.program import Program, link, shown
+from benchmarks.sites.pages import Page, content_of, shown
+from benchmarks.sites.program import Program, link
 
 if TYPE_CHECKING:
     from collections.abc import Callable

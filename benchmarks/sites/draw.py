@@ -5,20 +5,10 @@ from __future__ import annotations
 import random
 import string
 from dataclasses import replace
-from typing import NamedTuple
 
 from benchmarks.sites.honest import SECTIONS, Section
-from benchmarks.sites.pages import Layout, Page, Wording
-from benchmarks.sites.trap import Ask, Trap
-from benchmarks.sites.traps import TRAPS
-
-
-class Answer(NamedTuple):
-    """What the site says to a request."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
+from benchmarks.sites.pages import Answer, Layout, Page, Wording
+from benchmarks.sites.traps import TRAPS, Ask, Trap
 
 
 class Site:
@@ -93,12 +83,8 @@ class Site:
                 page = trap.serve(ask)
             except ValueError:  # of an int() that another trap's parameters broke
                 page = None
-        if page is None:
-            return Answer(404, {"Content-Type": "text/html"}, self.layout.render(Page("Not found", "none", ""), url))
-        if page.location:
-            return Answer(302, {"Location": page.location}, b"")
-        kind = {"json": "application/json", "plain": "text/plain"}.get(page.content, "text/html")
-        return Answer(200, {"Content-Type": kind}, self.layout.render(page, url))
+        kinds = {"json": "application/json", "plain": "text/plain"}
+        return self.layout.answer(page, url, kinds.get(page.content if page else "", "text/html"))
 
 
 def site(seed: int, *, traps: bool = True) -> Site:

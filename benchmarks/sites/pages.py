@@ -7,6 +7,7 @@ import json
 import random
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 CONSONANTS = "b br c ch d f g gr h k l m n p pl r s st t v w".split()  # noqa: SIM905 - a list is twenty lines
 ENDS = ["", "", "n", "r", "l", "s", "th", "nd", "m", "ck"]
@@ -26,6 +27,18 @@ class Page:
     links: Links = field(default_factory=list)
     location: str = ""
     """Where it redirects to."""
+
+
+class Answer(NamedTuple):
+    """What the site says to a request."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def shown(title: str, html: str, links: Links) -> Page:
+    return Page(title, "raw", html, links=links)
 
 
 class Wording:
@@ -107,6 +120,14 @@ class Layout:
         self.are_links_first = rng.random() < 0.3
         self.visits = 0
         self.rng = random.Random(rng.random())
+
+    def answer(self, page: Page | None, url: str, content_type: str = "text/html") -> Answer:
+        """Return the answer for *url*, at which *page* is."""
+        status = 404 if page is None else 302 if page.location else 200
+        page = page or Page("Not found", "none", "")
+        if page.location:
+            return Answer(status, {"Location": page.location}, b"")
+        return Answer(status, {"Content-Type": content_type}, self.render(page, url))
 
     def render(self, page: Page, url: str) -> bytes:
         """Return the bytes of *page* as the site shows it at *url*, with the noise of this moment."""

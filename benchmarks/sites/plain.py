@@ -6,7 +6,8 @@ import json
 import random
 from typing import TYPE_CHECKING
 
-from benchmarks.sites.program import Program, shown
+from benchmarks.sites.pages import shown
+from benchmarks.sites.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

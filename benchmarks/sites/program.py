@@ -1,12 +1,31 @@
-"""Sites in the manner of real programs: what they share. Their URLs have the forms that these programs make."""
+"""Sites in the manner of real programs: what they share. Their URLs have the forms that these programs make.
+
+Most are a table of routes: which kind of page a URL asks for, of which record, with which options.
+"""
 
 from __future__ import annotations
 
 import random
-from urllib.parse import parse_qsl, urlencode
+import re
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from benchmarks.sites.draw import Answer
-from benchmarks.sites.pages import Layout, Links, Page, Wording
+from benchmarks.sites.pages import Answer, Layout, Page, Wording
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from benchmarks.sites.pages import Links
+
+Query = dict[str, str]
+JUDGE = 100
+"""The first seed of sites for judging; those below are for tuning."""
+_PATTERNS = {
+    "path": ".+", "n": r"\d+", "v": r"\d+", "w": r"\d+",
+    "ref": "(?:(?:branch|commit)/[^/]+|(?!(?:branch|commit)/)[^/]+)",
+}  # fmt: skip
+"""What a value looks like; others are parts of a path without a slash."""
 
 
 class Program:
@@ -56,11 +75,7 @@ class Program:
             page = self.show(path, dict(parse_qsl(query, keep_blank_values=True)))
         except (ValueError, IndexError, KeyError):
             page = None
-        if page is None:
-            return Answer(404, {"Content-Type": "text/html"}, self.layout.render(Page("Not found", "none", ""), url))
-        if page.location:
-            return Answer(302, {"Location": page.location}, b"")
-        return Answer(200, {"Content-Type": "text/html"}, self.layout.render(page, url))
+        return self.layout.answer(page, url)
 
     # -- what pages are made of -------------------------------------------------------------------------------------
 
@@ -85,10 +100,187 @@ class Program:
         return f"{day}.{month}.{year} {rng.randint(0, 23)}:{rng.randint(10, 59)}"
 
 
-def shown(title: str, html: str, links: Links) -> Page:
-    return Page(title, "raw", html, links=links)
-
-
 def link(path: str, text: str = "", **query: object) -> tuple[str, str]:
     mark = "&" if "?" in path else "?"
     return (f"{path}{mark}{urlencode(query)}" if query else path, text or path.rsplit("/", 1)[-1])
+
+
+def table(text: str) -> dict[str, str]:
+    """Return the forms of URLs by the names before them."""
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+class Route:
+    """One form of URLs, such as ``/show.php?action=print&id={n}``: ``{n}`` stands for a value."""
+
+    def __init__(self, form: str) -> None:
+        path, _, query = form.partition("?")
+        self.path = path
+        self._match_path = _pattern(path).fullmatch
+        self.query = dict(parse_qsl(query, keep_blank_values=True))
+        self._match_query = {key: _pattern(value, ".+?").fullmatch for key, value in self.query.items()}
+
+    def url(self, values: Mapping[str, object], options: Mapping[str, object]) -> str:
+        """Return the URL of a record, with further *options* in its query."""
+        path = self.path.format_map({key: quote(str(value), safe="/+:") for key, value in values.items()})
+        query = {key: form.format_map(values) for key, form in self.query.items()}
+        return path + ("?" + urlencode({**query, **options}) if query or options else "")
+
+    def match(self, path: str, query: Mapping[str, str]) -> Query | None:
+        """Return the values of a URL of this form."""
+        found = [self._match_path(path)]
+        found += [match(query[key]) if key in query else None for key, match in self._match_query.items()]
+        if None in found:
+            return None
+        return {key: value for each in found if each for key, value in each.groupdict().items()}
+
+
+def picked(q: Query, *keys: str) -> Query:
+    """Return what *q* has under *keys*."""
+    return {key: q[key] for key in keys if key in q}
+
+
+def _pattern(form: str, usual: str = "[^/]+") -> re.Pattern[str]:
+    parts = re.split(r"\{(\w+)\}", form)
+    groups = [f"(?P<{part}>{_PATTERNS.get(part, usual)})" if n % 2 else re.escape(part) for n, part in enumerate(parts)]
+    return re.compile("".join(groups))
+
+
+class Routed(Program):
+    """A program whose ``show_KIND(q)`` shows the pages of a kind; ``q`` has the values and options of the URL.
+
+    The first kind of the routes is the start page, which ``/`` shows as well.
+
+    Sites for judging have the second half of *routes*, and other *names* of options.
+    """
+
+    routes: ClassVar[tuple[dict[str, str], dict[str, str]]]
+    names: ClassVar[dict[str, str]] = {}
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Options without which a page is the same."""
+    same: ClassVar[dict[str, str]] = {}
+    """Kinds of pages that show what those of another kind show."""
+    size = 20
+    """How many items a page of a list has."""
+    first = 1
+    """The number of the first page of a list."""
+
+    def __init__(self, seed: int, scale: float = 1) -> None:
+        """Draw the site of *seed*, with *scale* times as many pages as usual."""
+        self.is_judge, self.scale = seed >= JUDGE, scale
+        self.forms = {kind: Route(form) for kind, form in self.routes[self.is_judge].items()}
+        self.given = self.names if self.is_judge else {}
+        super().__init__(seed)
+
+    def many(self, count: int) -> int:
+        return max(2, int(count * self.scale))
+
+    # -- URLs --------------------------------------------------------------------------------------------------------
+
+    def url(self, kind: str, of: Mapping[str, object], **options: object) -> str:
+        """Return the URL of the page of *kind* of a record, sorted *options* in its query."""
+        kept = {self.given.get(key, key): value for key, value in sorted(options.items()) if value is not None}
+        return self.forms[kind].url(of, kept)
+
+    def to(
+        self, kind: str, text: str = "", of: Mapping[str, object] | None = None, **options: object
+    ) -> tuple[str, str]:
+        return self.url(kind, of or {}, **options), text or kind
+
+    def to_each(self, texts: Mapping[str, str], of: Mapping[str, object], **options: object) -> Links:
+        """Return a link to each kind of page of a record, with its text."""
+        return [self.to(kind, text, of, **options) for kind, text in texts.items()]
+
+    def to_named(self, kind: str, key: str, values: Iterable[object], *noun: str) -> Links:
+        """Return a link to the page of each of some records, with its name."""
+        return [self.to(kind, self.name(*noun, value), {key: value}) for value in values]
+
+    def to_choices(
+        self, kind: str, of: Mapping[str, object], given: Mapping[str, object], choices: Mapping[str, Iterable[object]]
+    ) -> Links:
+        """Return a link to a list with each of the *choices* for an option, and the options that are *given*."""
+        links: Links = []
+        for key, values in choices.items():
+            links += [self.to(kind, str(value), of, **{**given, key: value}) for value in values]
+        return links
+
+    def known(self, kind: str, name: str, values: Iterable[object], **options: object) -> None:
+        """Note a page of *kind* for each of *values*, which *name* stands for in its URL, as honest."""
+        self.note(kind, *(self.url(kind, {name: value}, **options) for value in values))
+
+    def match(self, url: str) -> tuple[str, Query, Query]:
+        """Return the kind, the values and the options of *url*; the kind is "" if there is none."""
+        path, _, text = url.removeprefix(self.host).partition("?")
+        query = dict(parse_qsl(text, keep_blank_values=True))
+        found = [(kind, route.match(unquote(path), query)) for kind, route in self.forms.items()]
+        fitting = [
+            (len(self.forms[kind].query), -len(values), kind, values) for kind, values in found if values is not None
+        ]
+        _, _, kind, values = max(fitting, key=itemgetter(0, 1), default=(0, 0, "", Query()))
+        back = {there: here for here, there in self.given.items()}
+        fixed = self.forms[kind].query if kind else {}
+        return kind, values, {back.get(key, key): value for key, value in query.items() if key not in fixed}
+
+    def content_of(self, url: str) -> str:
+        """Return the plain URL of what *url* shows."""
+        kind, values, options = self.match(url)
+        if not kind:
+            return url
+        kept = {key: value for key, value in options.items() if key not in self.ignored}
+        try:
+            return self.host + self.url(self.same.get(kind, kind), self.plain(values), **kept)
+        except (IndexError, KeyError, ValueError):  # of no record
+            return url
+
+    def plain(self, values: Query) -> dict[str, object]:
+        """Return *values* without what makes no difference."""
+        return {**values}
+
+    def part_of(self, url: str) -> str:
+        """Return the part of an honest URL; of another its kind and options."""
+        kind, _, options = self.match(url)
+        return self.honest.get(url) or f"trap {'&'.join([kind or 'nothing', *sorted(options)])}"
+
+    def show(self, path: str, query: Query) -> Page | None:
+        url = f"{path}?{urlencode(query)}"
+        kind, values, options = self.match(url)
+        if not kind and path == "/":
+            kind = next(iter(self.forms))
+        if not kind:
+            return None
+        asked = {**values, **options, "kind": kind}
+        page: Page | None = getattr(self, f"show_{self.same.get(kind, kind)}", self.show_other)(asked)
+        if page is not None and not page.location:
+            page.links = [*page.links, *self.frame(url, asked)]
+        return page
+
+    def show_other(self, q: Query) -> Page | None:
+        """Show a form that asks for a name and a password."""
+        return Page("Log in", "raw", "<form>You have to log in to do this.</form>")
+
+    def frame(self, url: str, q: Query) -> Links:
+        """Return the links around every page."""
+        return []
+
+    # -- what pages are made of --------------------------------------------------------------------------------------
+
+    def part(self, items: list[Any], q: Query) -> list[Any]:
+        """Return the part of *items* that the page *q* of a list shows."""
+        at = (int(q.get("page", self.first)) - self.first) * self.size
+        return items[at : at + self.size]
+
+    def pager(self, items: list[Any], q: Query, of: Query | None = None) -> Links:
+        """Return the links from a page of a list to its other pages, with the same options."""
+        names = {"kind", "page", *(of or ())}
+        options = {name: value for name, value in q.items() if name not in names}
+        first, last = self.first, self.first + (len(items) - 1) // self.size
+        at = int(q.get("page", first))
+        steps = dict.fromkeys([at - 1, at + 1, at + 2, last, first])
+        numbers = [n for n in steps if first <= n <= last and n != at]
+        return [self.to(q["kind"], str(n), of, **{**options, "page": n if n > first else None}) for n in numbers]
+
+    def pages_of(self, kind: str, items: list[Any], of: Query | None = None) -> None:
+        """Note the pages of a list as honest."""
+        for n in range((max(1, len(items)) - 1) // self.size + 1):
+            self.note(f"{kind} list", self.url(kind, of or {}, page=n + self.first if n else None))

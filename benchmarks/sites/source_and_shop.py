@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlencode
 
-from benchmarks.sites.pages import Page
-from benchmarks.sites.program import link, shown
-from benchmarks.sites.routed import Query, Routed, picked, table
+from benchmarks.sites.pages import Page, shown
+from benchmarks.sites.program import Query, Routed, link, picked, table
 
 if TYPE_CHECKING:
     from benchmarks.sites.pages import Links

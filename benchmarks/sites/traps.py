@@ -2,15 +2,161 @@
 
 from __future__ import annotations
 
+import random
 import re
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
 
-from benchmarks.sites.pages import Page
-from benchmarks.sites.trap import Ask, Trap, endless, setting, shown, with_query
+from benchmarks.sites.pages import Page, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.sites.honest import Section
+    from benchmarks.sites.pages import Links, Wording
+
+
+class Ask(NamedTuple):
+    """What the site is asked for."""
+
+    url: str
+    path: str
+    query: dict[str, str]
+
+    @classmethod
+    def of(cls, url: str) -> Ask:
+        path, _, query = url.partition("?")
+        return cls(url, path, dict(parse_qsl(query, keep_blank_values=True)))
+
+    def number(self, key: str, default: int) -> int:
+        return int(self.query.get(key, default))
+
+
+@dataclass
+class Copies:
+    """How a trap copies honest pages."""
+
+    plain: Callable[[Ask], str]
+    """Which page is copied."""
+    rewrite: Callable[[Ask], Callable[[str], str]] = lambda ask: str
+    """What becomes of the links of a copy to the host's pages."""
+    more: Callable[[Ask], Links] = lambda ask: []
+    """The further links of a copy."""
+
+
+@dataclass
+class Trap:
+    """A trap beside the honest section *host*.
+
+    A URL is the trap's if its query has one of *params*, its path has *pattern* in it, or begins with *root*. What it
+    shows is a copy of an honest page, unless ``serve`` is replaced.
+    """
+
+    name: str
+    root: str
+    rng: random.Random
+    wording: Wording
+    host: Section
+    pages: dict[str, Page]
+    """Of the whole site."""
+    entries: list[str] = field(default_factory=list)
+    on_page: Callable[[str], Links] = lambda path: []
+    """The links to the trap from a page of its host."""
+    params: Sequence[str] = ()
+    pattern: re.Pattern[str] | None = None
+    drawn: Any = None
+
+    def __post_init__(self) -> None:
+        self.salt = self.rng.random()
+        self.count = 0
+        """How many tokens were drawn, or might have been."""
+        self.copies = Copies(lambda ask: without(ask.url, *self.params))
+        self.serve: Callable[[Ask], Page | None] = self.copy
+
+    def seeded(self, key: object) -> random.Random:
+        return random.Random(f"{self.salt} {key}")
+
+    def fresh(self) -> str:
+        """Return another token each time."""
+        self.count += 1
+        return f"{self.seeded((self.count,)).getrandbits(48):012x}"
+
+    def words(self, key: object, count: int) -> list[str]:
+        return self.seeded(key).sample(self.wording.words[:300], count)
+
+    @property
+    def targets(self) -> list[str]:
+        """The pages of the host."""
+        return list(self.host.pages)
+
+    def claims(self, ask: Ask) -> bool:
+        if self.params:
+            return any(key in ask.query for key in self.params)
+        if self.pattern:
+            return bool(self.pattern.search(ask.path))
+        return f"{ask.path}/".startswith(f"{self.root}/")
+
+    def copy(self, ask: Ask) -> Page | None:
+        """Show a copy of an honest page."""
+        rewrite, more = self.copies.rewrite(ask), self.copies.more(ask)
+        page = self.pages.get(self.copies.plain(ask))
+        if page is None:
+            return None
+        links = [(rewrite(href) if href in self.host.pages else href, text) for href, text in page.links]
+        return replace(page, links=links + more)
+
+    def first_honest(self, *paths: str) -> str:
+        return next((path for path in paths if path in self.pages), "")
+
+    def to(self, **query: object) -> str:
+        return f"{self.root}?{urlencode(query)}"
+
+    def known(self, rng: random.Random, count: int) -> Links:
+        """Return links to some of the host's pages."""
+        targets = self.targets
+        found = rng.sample(targets, min(count, len(targets)))
+        return [(href, self.wording.name(href)) for href in found]
+
+
+def endless(
+    draw: Callable[[Trap], Any] | None = None,
+    on_page: Callable[[Trap, str], Links] | None = None,
+) -> Callable[[Callable[[Trap, Ask], Page]], Callable[[Trap], None]]:
+    """Make a trap of a function that answers to all that is asked for below the trap's root.
+
+    The home page links to it, or *on_page* the pages of its host.
+    """
+
+    def trap_of(serve: Callable[[Trap, Ask], Page]) -> Callable[[Trap], None]:
+        @wraps(serve)
+        def make(t: Trap) -> None:
+            t.serve = partial(serve, t)
+            t.drawn = draw(t) if draw else None
+            if on_page:
+                t.on_page = partial(on_page, t)
+            else:
+                t.entries = [t.root]
+
+        return make
+
+    return trap_of
+
+
+def with_query(url: str, **more: object) -> str:
+    base, _, query = url.partition("?")
+    return f"{base}?{urlencode(dict(parse_qsl(query)) | more)}"
+
+
+def without(url: str, *keys: str) -> str:
+    base, _, query = url.partition("?")
+    kept = [(key, value) for key, value in parse_qsl(query) if key not in keys]
+    return f"{base}?{urlencode(kept)}" if kept else base
+
+
+def setting(key: str, value: str) -> Callable[[str], str]:
+    return lambda url: with_query(url, **{key: value})
 
 
 @endless()
@@ -19,7 +165,7 @@ def calendar(t: Trap, ask: Ask) -> Page:
     at = ask.number("year", 2024) * 12 + ask.number("month", 5) - 1
     months = [(t.to(year=other // 12, month=other % 12 + 1), text) for other, text in ((at - 1, "<"), (at + 1, ">"))]
     days = [(t.to(year=at // 12, month=at % 12 + 1, day=day), str(day)) for day in range(1, 29)]
-    return shown(f"Calendar {at % 12 + 1}/{at // 12}", months + days)
+    return shown(f"Calendar {at % 12 + 1}/{at // 12}", "", months + days)
 
 
 @endless()
@@ -27,14 +173,14 @@ def past_the_end(t: Trap, ask: Ask) -> Page:
     """A list whose pages go on past the last one."""
     at = ask.number("page", 1)
     links = [(href, t.wording.name(href)) for href in t.targets[(at - 1) * 10 : at * 10]]
-    return shown("All pages", links + [(t.to(page=other), str(other)) for other in (at + 1, at + 2, at + 10)])
+    return shown("All pages", "", links + [(t.to(page=other), str(other)) for other in (at + 1, at + 2, at + 10)])
 
 
 def session_in_query(t: Trap) -> None:
     """A session in a parameter of any name, a new one on each page."""
     t.params = [key := t.rng.choice(["zx", "osCsid", "visitor", "k", "_s"])]
-    t.copies.rewrite = lambda ask: setting(key, t.draws.fresh())
-    t.on_page = lambda path: [(with_query(path, **{key: t.draws.fresh()}), "view")]
+    t.copies.rewrite = lambda ask: setting(key, t.fresh())
+    t.on_page = lambda path: [(with_query(path, **{key: t.fresh()}), "view")]
 
 
 def session_in_segment(t: Trap) -> None:
@@ -44,18 +190,18 @@ def session_in_segment(t: Trap) -> None:
     often = t.rng.choice([1, 3, 10])
 
     def rewrite(ask: Ask) -> Callable[[str], str]:
-        token = t.draws.fresh() if t.draws.count % often == 0 else pattern.findall(ask.url)[0]
-        t.draws.count += 1
+        token = t.fresh() if t.count % often == 0 else pattern.findall(ask.url)[0]
+        t.count += 1
         return lambda href: f"{root}{token}{href}"
 
     t.copies.rewrite = rewrite
     t.copies.plain = lambda ask: pattern.sub("", ask.url)
-    t.on_page = lambda path: [(f"{root}{t.draws.fresh()}{path}", "permalink")]
+    t.on_page = lambda path: [(f"{root}{t.fresh()}{path}", "permalink")]
 
 
 def junk_behind(t: Trap) -> None:
     """Anything behind an item's path shows the item: /article/12/contact/about/contact."""
-    words = t.draws.words("junk", 6)
+    words = t.words("junk", 6)
     t.pattern = pattern = re.compile(rf"(?:/(?:{'|'.join(words)}))+/?$")
     t.copies.plain = lambda ask: t.first_honest(pattern.sub("", ask.url), pattern.sub("/", ask.url))
     t.copies.more = lambda ask: [(f"{ask.url.rstrip('/')}/{word}", word) for word in words]
@@ -76,7 +222,7 @@ def login(t: Trap, ask: Ask) -> Page:
     """A form that remembers where one came from, also from itself."""
     came_from = f"?next={quote(ask.url, safe='')}"
     links = [(f"{t.root}{came_from}", "Log in"), (f"{t.root}/forgot{came_from}", "Forgot?")]
-    return shown("Log in", links, "<form>Name and password, please.</form>")
+    return shown("Log in", "<form>Name and password, please.</form>", links)
 
 
 def cart(t: Trap) -> None:
@@ -103,63 +249,65 @@ def mirror(t: Trap) -> None:
     t.on_page = lambda path: [(t.root + path, "mirror")]
 
 
-@endless(lambda t: {key: t.draws.words(key, 4) for key in t.draws.words("facets", t.rng.randint(4, 7))})
+@endless(lambda t: {key: t.words(key, 4) for key in t.words("facets", t.rng.randint(4, 7))})
 def facets(t: Trap, ask: Ask) -> Page:
     """Filters in the query in any number, over a list of known things."""
-    links = t.known(t.draws.seeded(sorted(ask.query.items())), 6)
+    links = t.known(t.seeded(sorted(ask.query.items())), 6)
     for key, values in t.drawn.items():
         links += [(with_query(ask.url, **{key: value}), value) for value in values if key not in ask.query]
-    return shown("Products " + " ".join(ask.query.values()), links)
+    return shown("Products " + " ".join(ask.query.values()), "", links)
 
 
-@endless(lambda t: t.draws.words("tags", t.rng.randint(12, 40)))
+@endless(lambda t: t.words("tags", t.rng.randint(12, 40)))
 def tag_cloud(t: Trap, ask: Ask) -> Page:
     """Lists of what has all of some tags."""
     chosen = [tag for tag in ask.path[len(t.root) + 1 :].split("+") if tag]
-    rng = t.draws.seeded(sorted(chosen))
+    rng = t.seeded(sorted(chosen))
     links = t.known(rng, 5)
     links += [(f"{t.root}/{'+'.join([*chosen, tag])}", tag) for tag in rng.sample(t.drawn, 8) if tag not in chosen]
-    return shown("Tagged " + " and ".join(chosen), links)
+    return shown("Tagged " + " and ".join(chosen), "", links)
 
 
 @endless()
 def search(t: Trap, ask: Ask) -> Page:
     """Results for any words, and more words to search for."""
-    rng, asked = t.draws.seeded(ask.url), ask.query.get("q", "")
+    rng, asked = t.seeded(ask.url), ask.query.get("q", "")
     words = asked.split()
     links = t.known(rng, 6)
     links += [(t.to(q=" ".join([*words[-2:], word])), word) for word in rng.sample(t.wording.words, 6)]
-    return shown("Results for " + " ".join(words), [*links, (t.to(q=asked, page=ask.number("page", 1) + 1), "more")])
+    return shown(
+        "Results for " + " ".join(words), "", [*links, (t.to(q=asked, page=ask.number("page", 1) + 1), "more")]
+    )
 
 
-@endless(lambda t: t.wording.sentences(t.draws.salt, t.rng.choice([15, 60])))
+@endless(lambda t: t.wording.sentences(t.salt, t.rng.choice([15, 60])))
 def shuffled(t: Trap, ask: Ask) -> Page:
     """Sayings of a pool, others each time."""
-    rng = t.draws.seeded(ask.url)
+    rng = t.seeded(ask.url)
     links = [(f"{t.root}/{rng.getrandbits(32)}", "another one") for _ in range(3)]
-    return shown("A saying", links, "".join(f"<p>{line}</p>" for line in rng.sample(t.drawn, 3)))
+    return shown("A saying", "".join(f"<p>{line}</p>" for line in rng.sample(t.drawn, 3)), links)
 
 
 def relative(t: Trap) -> None:
     """A relative link that was meant to be absolute."""
     t.entries = [f"{t.root}/"]
-    links = [(f"{word}/", word) for word in t.draws.words("relative", 3)]
-    t.serve = lambda ask: Page("About us", "line", str(t.draws.salt), 3, links)
+    links = [(f"{word}/", word) for word in t.words("relative", 3)]
+    t.serve = lambda ask: Page("About us", "line", str(t.salt), 3, links)
 
 
 @endless()
 def soft_404(t: Trap, ask: Ask) -> Page:
     """Any address below it answers that it was not found, with links that were not either."""
-    links = [(f"{t.root}/{word}-{n}", word) for n, word in enumerate(t.draws.words(ask.url, 4))]
-    return shown("Not found", links, f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>")
+    links = [(f"{t.root}/{word}-{n}", word) for n, word in enumerate(t.words(ask.url, 4))]
+    return shown("Not found", f"<p>Sorry, {ask.url} could not be found.</p><p>Did you mean one of these?</p>", links)
 
 
 @endless(lambda t: t.rng.random() < 0.5)
 def babble(t: Trap, ask: Ask) -> Page:
     """New text on every page, without end."""
     base = ask.path.rstrip("/") if t.drawn and ask.path.count("/") < 9 else t.root
-    links = [(f"{base}/{t.wording.slug((t.draws.salt, ask.url, n))}", "more") for n in range(t.rng.choice([2, 6]))]
-    return Page(t.wording.name(ask.url), "text", f"{t.draws.salt} {ask.url}", 6, links)
+    links = [(f"{base}/{t.wording.slug((t.salt, ask.url, n))}", "more") for n in range(t.rng.choice([2, 6]))]
+    return Page(t.wording.name(ask.url), "text", f"{t.salt} {ask.url}", 6, links)
 
 
 TRAPS: list[Callable[[Trap], None]] = [

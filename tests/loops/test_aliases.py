@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from benchmarks.loops import crawl
-from benchmarks.sites.pages import Page
-from benchmarks.sites.program import Program, link, shown
+from benchmarks.sites.pages import Page, shown
+from benchmarks.sites.program import Program, link
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases

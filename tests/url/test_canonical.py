@@ -7,7 +7,7 @@ from scrapy import Request
 from scrapy.utils.request import fingerprint as scrapy_fingerprint
 from w3lib.url import canonicalize_url as w3lib_canonicalize_url
 
-from benchmarks.urls import composed_urls
+from benchmarks.request_seen import composed_urls
 from scrapy_bloom.components.fingerprints import fingerprint_url
 from scrapy_bloom.url import canonical
 from scrapy_bloom.url.canonical import canonicalize_url, quick_canonical

@@ -1,11 +1,14 @@
-"""Serves pages on 127.0.0.1 to crawls in processes of their own, so that its CPU time is not theirs."""
+"""Servers on 127.0.0.1 for crawls in processes of their own: of pages, from a thread of this process, and Redis."""
 
 from __future__ import annotations
 
 import mimetypes
 import posixpath
 import random
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -134,3 +137,27 @@ def local_root(url: str) -> str:
     if urlsplit(root).hostname != "127.0.0.1":
         raise ValueError(f"{root} is not on this machine")
     return root
+
+
+@contextmanager
+def redis_server() -> Iterator[tuple[str, Any]]:
+    """Run a Redis server without persistence on a free port; yield its URL and a client."""
+    from redis import Redis
+    from redis.backoff import ConstantBackoff
+    from redis.retry import Retry
+
+    from scrapy_bloom.fleet.own_server import server_executable  # not of the old version that a process measures
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [server_executable(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+        patience = Retry(ConstantBackoff(0.02), 1_000)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            try:
+                with Redis(port=port, protocol=2, retry=patience) as client:
+                    client.ping()
+                    yield f"redis://127.0.0.1:{port}", client
+            finally:
+                process.kill()
