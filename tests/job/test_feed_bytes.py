@@ -1,4 +1,4 @@
-"""What stands in feeds is what plain Scrapy writes, byte for byte: killed, stopped, and appended."""
+"""What stands in feeds is what plain Scrapy writes, byte for byte; and which items stand there."""
 
 import bz2
 import csv
@@ -7,7 +7,7 @@ import json
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ import pytest
 import scrapy
 from itemadapter import ItemAdapter
 from scrapy.exporters import BaseItemExporter, CsvItemExporter, JsonItemExporter, JsonLinesItemExporter
+from scrapy.extensions.postprocessing import GzipPlugin
 
-from tests.support.feeds import FEED, FeedRun, play, write_plainly
+from scrapy_bloom.job import commits
+from scrapy_bloom.job.inspect import inspect_job
+from tests.support.feeds import FEED, FeedRun, numbered, play, write_plainly
 
 # -- items -------------------------------------------------------------------------------------------------------------
 
@@ -278,3 +281,77 @@ def test_an_item_is_what_it_was_when_it_was_scraped(tmp_path: Path, caplog: pyte
     run.end()
     assert run.items() == [{"tags": ["a"]}, {"tags": ["a", "b"]}, {"tags": ["c"]}]
     assert [record.levelname for record in caplog.records if "cannot be copied" in record.message] == ["WARNING"]
+
+
+class Late(JsonLinesItemExporter):
+    """Writes all items at the end."""
+
+    def __init__(self, file: Any, **kwargs: Any) -> None:
+        super().__init__(BytesIO(), **kwargs)  # type: ignore[arg-type]
+        self.target = file
+
+    def finish_exporting(self) -> None:
+        self.target.write(self.file.getvalue())
+
+
+class Plugin(GzipPlugin):
+    """A compression of the user's."""
+
+
+class Patched(JsonLinesItemExporter):
+    """Looks where it is in its file."""
+
+    def export_item(self, item: Any) -> None:
+        self.file.seek(0, SEEK_END)
+        super().export_item(item)
+
+
+def test_feeds_that_cannot_be_part_of_the_commit_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Scrapy alone writes them, an INFO line says why; the others are part of the commit all the same."""
+    caplog.set_level("INFO")
+    feeds = {
+        **FEED,
+        "other.late": {"format": "late"},
+        "other.patched": {"format": "patched"},
+        "other.jl.gz": {"format": "jsonlines", "postprocessing": [f"{__name__}.Plugin"]},
+    }
+    exporters = {name: f"{__name__}.{name.title()}" for name in ("late", "patched")}
+    run = FeedRun(tmp_path, feeds, FEED_EXPORTERS=exporters)
+    run.give(*numbered(0, 1))
+    run.commit()
+    assert run.items() == numbered(0, 1)
+    run.end()
+    unsafe = [line.partition(":")[0] for line in caplog.messages if "a kill may lose items" in line]
+    assert sorted(unsafe) == sorted(str(tmp_path / name) for name in feeds if name.startswith("other"))
+    for name in feeds:
+        data = (tmp_path / name).read_bytes()
+        assert (gzip.decompress(data) if name.endswith(".gz") else data).count(b'"n"') == 2
+
+
+def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
+    monkeypatch.setattr(commits, "MOST_ENTRIES", 20)
+    run = FeedRun(tmp_path, FEED)
+    with run.page() as give:
+        for item in numbered(*range(30)):
+            give(item)
+        run.commit()
+        assert run.items() == numbered(*range(30))
+        give({"n": 30})
+    run.end()
+    assert run.items() == numbered(*range(31))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_an_item_that_cannot_be_written_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its ERROR is logged, as by Scrapy; the page's other items are written, and the page is done."""
+    run = FeedRun(tmp_path, FEED)
+    with run.page() as give:
+        for item in ({"n": 0}, {"n": object()}, {"n": 2}):
+            give(item)
+    run.end()
+    assert run.items() == numbered(0, 2)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert inspect_job(tmp_path / "job").state.is_finished

@@ -1,8 +1,6 @@
 """Feeds as part of the commit: over stops, kills and what others do to the files, no item is lost or comes twice."""
 
 import asyncio
-import gzip
-import io
 import itertools
 import json
 import pickle
@@ -16,11 +14,8 @@ from typing import Any
 import pytest
 import scrapy
 from scrapy.exceptions import CloseSpider
-from scrapy.exporters import JsonLinesItemExporter
-from scrapy.extensions.postprocessing import GzipPlugin
 from typing_extensions import Self
 
-from scrapy_bloom.job import commits
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feedfile import AppendLog
 from scrapy_bloom.job.feeds import NotedFeeds
@@ -33,8 +28,7 @@ from tests.support.feeds import FEED, LINES, FeedRun, Step, numbered, play
 
 
 def lines_of(path: Path) -> list[Any]:
-    """Return the lines of a file: of an item in JSON lines, CSV, JSON or XML its number, and of anything else the
-    text."""
+    """Return the lines of a file: of an item in any format its number, and of anything else the text."""
     item = r'(-?\d+)|\{"n": (-?\d+)\},?|<item><n>(-?\d+)</n></item>'
     found = [(re.fullmatch(item, line), line) for line in path.read_text().splitlines()]
     return [int(match[match.lastindex or 0]) if match else line for match, line in found]
@@ -62,10 +56,6 @@ def writes(text: str, name: str = "items.jl", mode: str = "w") -> Step:
             file.write(text)
 
     return write
-
-
-def moves(name: str) -> Step:
-    return lambda directory: (directory / "items.jl").rename(directory / name)
 
 
 def cuts(size: int) -> Step:
@@ -119,7 +109,9 @@ STORIES = {
         [[line for n in range(6) for line in (n, f'{{"m": {n}}}')], [*range(6)]],
         ONE_FILE,
     ),
-    "moved away while it is written, as with logrotate": Story(["0 commit", moves("moved.jl"), "1"], [[0, 1]]),
+    "moved away while it is written, as with logrotate": Story(
+        ["0 commit", lambda directory: (directory / "items.jl").rename(directory / "moved.jl"), "1"], [[0, 1]]
+    ),
     **{
         f"{name}, and the last commit is {'appended' if last == 'commit' else 'not appended'}": Story(
             [f"0-3 commit 4 {last} kill", change, "5 stop end"],
@@ -195,8 +187,7 @@ def test_stories(tmp_path: Path, story: str, caplog: pytest.LogCaptureFixture) -
 
 def test_several_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -> None:
     """Each item of all is in the file once, whatever the jobs are doing when another one is killed."""
-    feed = {str(tmp_path / "items.jl"): LINES}
-    runs = [FeedRun(tmp_path / name, feed) for name in "abc"]
+    runs = [FeedRun(tmp_path / name, {"../items.jl": LINES}) for name in "abc"]
     for turn in range(5):
         for place, run in enumerate(runs):
             run.give({"n": 10 * place + turn})
@@ -204,19 +195,20 @@ def test_several_jobs_with_one_file_stopped_and_killed_in_turn(tmp_path: Path) -
         runs = [run.kill() if turn % 3 else run.end("shutdown").next_run() for run in runs]
     for run in runs:
         run.end()
-    lines = (tmp_path / "items.jl").read_text().splitlines()
-    assert sorted(json.loads(line)["n"] for line in lines) == [*range(5), *range(10, 15), *range(20, 25)]
+    assert sorted(lines_of(tmp_path / "items.jl")) == [*range(5), *range(10, 15), *range(20, 25)]
 
 
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    ("feeds", "expected"),
+    [(FEED, [[*range(6)]]), ({"%(batch_id)d.jl": {**LINES, "batch_item_count": 3}}, [[0, 1, 2], [3, 4, 5]])],
+)
 @pytest.mark.parametrize("how", HOW)
-def test_a_project_that_was_moved_goes_on_with_its_files(how: str, batched: bool, tmp_path: Path) -> None:
+def test_a_project_that_was_moved_goes_on_with_its_files(how: str, feeds: Any, expected: Any, tmp_path: Path) -> None:
     """Absolute paths in it are computed from where it is; the job finds its files in the new place."""
-    feeds = {"%(batch_id)d.jl": {**LINES, "batch_item_count": 3}} if batched else FEED
     play(tmp_path / "old", feeds, f"0-3 {how}")
     (tmp_path / "old").rename(tmp_path / "new")
     play(tmp_path / "new", feeds, "4-5")
-    assert files(tmp_path / "new") == ([[0, 1, 2], [3, 4, 5]] if batched else [[0, 1, 2, 3, 4, 5]])
+    assert files(tmp_path / "new") == expected
     assert not (tmp_path / "old").exists()
 
 
@@ -324,8 +316,7 @@ def test_an_older_database_cuts_nothing(tmp_path: Path) -> None:
     play(tmp_path, FEED, "0 stop")
     (feed,) = inspect_job(tmp_path / "job").feeds
     play(tmp_path, FEED, "1-2")
-    older = Database(tmp_path / "job" / "requests.bloom" / NAME)  # for the feed
-    with closing(older) as now:
+    with closing(Database(tmp_path / "job" / "requests.bloom" / NAME)) as now:  # older for the feed
         now.write(Batch(feeds=[feed], state=replace(now.state, clean=False)))
     play(tmp_path, FEED, "end")
     assert files(tmp_path) == [[0, 1, 2]]
@@ -342,88 +333,14 @@ def test_a_state_that_is_changed_while_the_spider_closes_is_kept(tmp_path: Path)
     run.end()
 
 
-# -- items -------------------------------------------------------------------------------------------------------------
-
-
-class Late(JsonLinesItemExporter):
-    """Writes all items at the end."""
-
-    def __init__(self, file: Any, **kwargs: Any) -> None:
-        super().__init__(io.BytesIO(), **kwargs)  # type: ignore[arg-type]
-        self.target = file
-
-    def finish_exporting(self) -> None:
-        self.target.write(self.file.getvalue())
-
-
-class Plugin(GzipPlugin):
-    """A compression of the user's."""
-
-
-class Patched(JsonLinesItemExporter):
-    """Looks where it is in its file."""
-
-    def export_item(self, item: Any) -> None:
-        self.file.seek(0, io.SEEK_END)
-        super().export_item(item)
-
-
-def test_feeds_that_cannot_be_part_of_the_commit_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Scrapy alone writes them, an INFO line says why; the others are part of the commit all the same."""
-    caplog.set_level("INFO")
-    feeds = {
-        "items.jl": LINES,
-        "other.late": {"format": "late"},
-        "other.patched": {"format": "patched"},
-        "other.jl.gz": {"format": "jsonlines", "postprocessing": [f"{__name__}.Plugin"]},
-    }
-    exporters = {name: f"{__name__}.{name.title()}" for name in ("late", "patched")}
-    run = FeedRun(tmp_path, feeds, FEED_EXPORTERS=exporters)
-    run.give(*numbered(0, 1))
-    run.commit()
-    assert run.items() == numbered(0, 1)
-    run.end()
-    unsafe = [line.partition(":")[0] for line in caplog.messages if "a kill may lose items" in line]
-    assert sorted(unsafe) == sorted(str(tmp_path / name) for name in feeds if name.startswith("other"))
-    for name in feeds:
-        data = (tmp_path / name).read_bytes()
-        assert (gzip.decompress(data) if name.endswith(".gz") else data).count(b'"n"') == 2
-
-
-def test_items_of_a_page_that_has_too_many_are_written_as_they_come(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the page is in progress they are in the file. One WARNING says what a kill then costs."""
-    monkeypatch.setattr(commits, "MOST_ENTRIES", 20)
-    run = FeedRun(tmp_path, FEED)
-    with run.page() as give:
-        for item in numbered(*range(30)):
-            give(item)
-        run.commit()
-        assert run.items() == numbered(*range(30))
-        give({"n": 30})
-    run.end()
-    assert run.items() == numbered(*range(31))
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-
-
-def test_an_item_that_cannot_be_written_costs_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its ERROR is logged, as by Scrapy; the page's other items are written, and the page is done."""
-    run = FeedRun(tmp_path, FEED)
-    with run.page() as give:
-        for item in ({"n": 0}, {"n": object()}, {"n": 2}):
-            give(item)
-    run.end()
-    assert run.items() == numbered(0, 2)
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert inspect_job(tmp_path / "job").state.is_finished
+# -- crawls that are closed at odd moments ----------------------------------------------------------------------------
 
 
 class StoppedWhileItEnds:
     """Item pipeline: stops the crawl while it ends, some turns of the event loop before the scheduler is closed."""
 
     def __init__(self, crawler: Any) -> None:
-        self._crawler, self._turns = crawler, crawler.settings.getint("TURNS")
+        self._crawler = crawler
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> Self:
@@ -432,11 +349,8 @@ class StoppedWhileItEnds:
     async def close_spider(self, spider: Any = None) -> None:
         crawler = self._crawler
         self._stop = asyncio.ensure_future(crawler.stop_async()) if hasattr(crawler, "stop_async") else crawler.stop()
-        for _ in range(self._turns):
+        for _ in range(crawler.settings.getint("TURNS")):
             await asyncio.sleep(0)
-
-    def process_item(self, item: Any, spider: Any = None) -> Any:
-        return item
 
 
 @pytest.mark.slow
