@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scrapy import Request, Spider, signals
 from scrapy.http import HtmlResponse
+from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
@@ -193,7 +194,8 @@ def test_what_gave_whole_items_in_an_earlier_run_is_skipped(
 
 
 def test_a_page_is_known_after_a_kill_only_if_its_items_were_committed(tmp_path: Path) -> None:
-    """The other is fetched again, and gives nothing this time: later runs fetch it once more."""
+    """The other is fetched again, and gives nothing this time: later runs fetch it once more. What the job has done
+    itself may be asked for again."""
     run, copy = tmp_path / "run", tmp_path / "copy"
     engine = Engine(run / "job", {"BLOOM_DELTA": str(run / "delta")})
     for url in URLS[:2]:
@@ -205,8 +207,8 @@ def test_a_page_is_known_after_a_kill_only_if_its_items_were_committed(tmp_path:
     engine.stop()
     own = {"BLOOM_DELTA": str(copy / "delta")}
     with opened(copy / "job", own) as engine:
-        engine.push(*map(Request, URLS[:2]))
-        assert sorted(engine.drain()) == URLS[1:3]
+        engine.push(*map(Request, URLS[:2]), Request(URLS[0], dont_filter=True))
+        assert sorted(engine.drain()) == URLS[:3]
     with opened(copy / "next", own) as engine:
         assert engine.push(*map(Request, URLS[:3])) == [False, True, True]
 
@@ -337,35 +339,32 @@ def test_a_database_that_cannot_be_read_costs_fetches(tmp_path: Path, caplog: py
     assert [record.levelname for record in caplog.records if "site.db" in record.getMessage()] == ["WARNING"]
 
 
-@pytest.mark.slow
 def test_what_the_same_crawl_has_done_is_of_no_earlier_run(tmp_path: Path) -> None:
-    """Neither what a job did before it was stopped, nor what another process of the crawl does, new layers included."""
-    own = {"BLOOM_DELTA": str(tmp_path / "delta"), "BLOOM_CAPACITY": 50_000}
-    with opened(tmp_path / "earlier", own) as engine:
-        settings = BloomSettings.from_settings(engine.crawler.settings)
-        answer(engine, engine.fetch(Request("http://a.example/old")), "item")
-        other = DeltaFiles(tmp_path / "delta", "site", settings, forgets=False)
-        other.begin("earlier")
-        other.close()
-    with opened(tmp_path / "job", own) as engine:
-        answer(engine, engine.fetch(Request("http://a.example/new")), "item")
-        engine.push(Request("http://a.example/pending"))
-        engine.engine._slot.inprogress.clear()
-        engine.close("shutdown")
-    again = [Request(f"http://a.example/{name}", dont_filter=True) for name in ("old", "new")]
-    with opened(tmp_path / "job", own) as engine:
-        assert engine.push(*again) == [False, True]
-        delta = engine.crawl.core.delta
-        assert delta is not None
-        files, keys = delta._files, [b"%d" % number for number in range(12_000)]
-        other = DeltaFiles(tmp_path / "delta", "site", settings, forgets=False)
-        other.begin(engine.store.crawl_id)
-        for key in keys:
-            other.add(key)
-        assert sum(key in chain for chain in files._others for key in keys) == len(keys)
-        assert not any(map(files.is_of_earlier_run, keys))
-        other.close()
-        assert not any(map(files.is_of_earlier_run, keys))
-        engine.drain()
-    with opened(tmp_path / "later", own) as engine:
-        assert engine.push(*again) == [False, False]
+    """Neither what a process did before it was stopped, nor what another one of the crawl does, new layers included."""
+    settings = BloomSettings.from_settings(Settings({"BLOOM_CAPACITY": 50_000}))
+
+    def begun(crawl: str) -> DeltaFiles:
+        files = DeltaFiles(tmp_path, "site", settings, forgets=False)
+        files.begin(crawl)
+        return files
+
+    for name, key in (("earlier", b"old"), ("this", b"before")):
+        processes = [begun(name) for _ in range(3)]
+        processes[0].add(key)
+        for process in processes:
+            process.close()
+    ours, other, strange = begun("this"), begun("this"), begun("of a fleet beside")
+    keys = [b"%d" % number for number in range(12_000)]
+    for key in keys:
+        other.add(key)
+    known = [*keys[::100], *keys[-20:]]
+    assert ours.is_of_earlier_run(b"old")
+    assert not any(map(ours.is_of_earlier_run, [b"before", *known]))
+    assert all(map(strange.is_of_earlier_run, [b"before", *known]))
+    other.close()
+    assert not any(map(ours.is_of_earlier_run, known))
+    ours.close()
+    strange.close()
+    later = begun("later")
+    assert all(map(later.is_of_earlier_run, [b"old", b"before", *known]))
+    later.close()
