@@ -10,11 +10,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scrapy_bloom.errors import counted
-from scrapy_bloom.fleet.life import Life, Outbox
+from scrapy_bloom.fleet.life import Life, Outbox, SessionEvent, SessionState
 from scrapy_bloom.fleet.messages import START, Done, Ticket
 from scrapy_bloom.fleet.queue import LifeEndedError
 from scrapy_bloom.fleet.server import FAILURES, excuse_in, usable
-from scrapy_bloom.fleet.session import Session, SessionEvent, SessionState
 from scrapy_bloom.fleet.shared_queue import SharedQueue
 from scrapy_bloom.frontier.page import ANSWERED, Page
 from scrapy_bloom.frontier.store import Journal
@@ -81,7 +80,7 @@ class StartLease:
 class LeaseClient:
     """A worker's connection to the queue. Its methods never wait for the server, but for ``open`` and ``close``.
 
-    Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.session`. After a :attr:`failure` the
+    Its thread moves the session through the states of :mod:`scrapy_bloom.fleet.life`. After a :attr:`failure` the
     crawl must end.
 
     When a life has ended, pages in hand are fetched again. If that is because the server went back in time, it does not
@@ -119,7 +118,7 @@ class LeaseClient:
         self.failure: Exception | None = None
         """The exception that ended the thread, or because of which the crawl ends; None if there was none."""
         self.counts: Counter[str] = Counter()
-        self._session = Session()
+        self._deadline = 0.0  # when the end of the crawl stops waiting for the server, by time.monotonic()
         self.start = StartLease(can_run=queue.has_start)
 
     @property
@@ -179,7 +178,7 @@ class LeaseClient:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Deliver what there is, and give back the rest. Waits for a server that is away at most 2 * *seconds*."""
-        self._session.deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * seconds)
@@ -196,26 +195,26 @@ class LeaseClient:
 
     def _run(self) -> None:
         try:
-            while self._session.state is not SessionState.ENDED:
+            while self._life.state is not SessionState.ENDED:
                 self._go_on(is_last=self._closing.is_set())
                 self._closing.wait(FLUSH_SECONDS)
         except Exception as error:  # whatever it is: the crawl must not wait for this thread
             self.failure = error
-            self._session.move(SessionEvent.LOST)
+            self._life.move(SessionEvent.LOST)
 
     def _go_on(self, *, is_last: bool) -> None:
         """Join if need be, deliver, and look for requests; if this *is_last* and all is delivered, leave."""
-        session = self._session
-        if session.is_outside:
+        life = self._life
+        if life.is_outside:
             self._succeeds(self._join)
         # A full server takes no links and still renews leases, so it is looked at in any case.
-        has_delivered = not session.is_outside and self._succeeds(self._deliver)
-        has_looked = not session.is_outside and self._succeeds(self._look)
-        if has_delivered and has_looked and session.move(SessionEvent.ANSWERED) is SessionState.AWAY:
+        has_delivered = not life.is_outside and self._succeeds(self._deliver)
+        has_looked = not life.is_outside and self._succeeds(self._look)
+        if has_delivered and has_looked and life.move(SessionEvent.ANSWERED) is SessionState.AWAY:
             logger.info("The server %s answers again", self.queue.server.where)
-        has_left = is_last and has_delivered and not session.is_outside and self._succeeds(self._leave)
-        if has_left or (is_last and time.monotonic() > self._session.deadline):
-            session.move(SessionEvent.LEFT)
+        has_left = is_last and has_delivered and not life.is_outside and self._succeeds(self._leave)
+        if has_left or (is_last and time.monotonic() > self._deadline):
+            life.move(SessionEvent.LEFT)
 
     def _succeeds(self, step: Callable[[], object]) -> bool:
         """Return whether *step* succeeds; if the server is away or full, note it, and let some time pass."""
@@ -223,7 +222,6 @@ class LeaseClient:
             step()
         except LifeEndedError as ended:
             logger.warning("%s. What this worker has in hand is fetched again", ended)
-            self._session.move(SessionEvent.LIFE_ENDED)
             with self._lock:
                 self._life.end()
                 if ended.went_back:
@@ -232,7 +230,7 @@ class LeaseClient:
             return False
         except FAILURES as error:
             excuse = excuse_in(error)
-            if self._session.move(SessionEvent.SILENT) is SessionState.ACTIVE:
+            if self._life.move(SessionEvent.SILENT) is SessionState.ACTIVE:
                 self.counts["away"] += 1
                 logger.warning(
                     "The server %s %s (%s). The crawl stands still until that is over; nothing is lost.",
@@ -250,7 +248,7 @@ class LeaseClient:
         self.queue.join(token, self._name, last=self._life.token)
         with self._lock:
             self._life.begin(token, self.queue.shards)
-        self._session.move(SessionEvent.JOINED)
+        self._life.move(SessionEvent.JOINED)
 
     def _leave(self) -> None:
         self.queue.leave(self._life.token, [shard.answered for shard in self._life.shards])
@@ -303,7 +301,7 @@ class LeaseClient:
     def _wanted(self, now: float) -> int:
         """Return how many requests to ask for: none while enough are ready, or the server is away."""
         life = self._life
-        if self._session.state is not SessionState.ACTIVE or self._closing.is_set() or now < life.next_look:
+        if self._life.state is not SessionState.ACTIVE or self._closing.is_set() or now < life.next_look:
             return 0
         with self._lock:
             wanted = self._ahead - life.unpaused

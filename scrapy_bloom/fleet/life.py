@@ -1,7 +1,8 @@
-"""What a worker knows and has in hand in one life, from joining until its lease ends; and what waits for the server."""
+"""How a worker stands to the server, what it knows and has in hand until its lease ends, and what waits to be sent."""
 
 from __future__ import annotations
 
+import enum
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
@@ -20,6 +21,49 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 500_000  # of a call: a server may be told to take no more than a megabyte
 MOST_ROOTS = 100_000  # messages that no page would send again, some 400 bytes each
+
+
+class SessionState(enum.Enum):
+    """How a worker stands to the server."""
+
+    OUTSIDE = "outside"
+    """It has no lease, and joins under a new token as soon as it can."""
+    ACTIVE = "active"
+    """It has a lease, takes requests and delivers."""
+    AWAY = "away"
+    """The server is away or full. The worker tries again and again, and takes no requests."""
+    ENDED = "ended"
+    """It has left, or the crawl must end."""
+
+
+class SessionEvent(enum.Enum):
+    """What happens to the session of a worker."""
+
+    JOINED = "joined"
+    ANSWERED = "answered"
+    SILENT = "no answer"
+    """Or the server is full."""
+    LIFE_ENDED = "life ended"
+    """The lease is over, or the server went back in time."""
+    LEFT = "left"
+    """The crawl ends, and all is delivered or given back, or that took too long."""
+    LOST = "lost"
+    """The queue is gone, or there is a bug."""
+
+
+_S, _E = SessionState, SessionEvent
+TRANSITIONS = {
+    (_S.OUTSIDE, _E.JOINED): _S.ACTIVE,
+    (_S.OUTSIDE, _E.SILENT): _S.OUTSIDE,
+    (_S.ACTIVE, _E.ANSWERED): _S.ACTIVE,
+    (_S.ACTIVE, _E.SILENT): _S.AWAY,
+    (_S.AWAY, _E.ANSWERED): _S.ACTIVE,
+    (_S.AWAY, _E.SILENT): _S.AWAY,
+    (_S.ACTIVE, _E.LIFE_ENDED): _S.OUTSIDE,
+    (_S.AWAY, _E.LIFE_ENDED): _S.OUTSIDE,
+    **{(state, event): _S.ENDED for state in (_S.OUTSIDE, _S.ACTIVE, _S.AWAY) for event in (_E.LEFT, _E.LOST)},
+}
+"""The next state. A pair that is not here is a fault of ours."""
 
 
 @dataclass
@@ -44,6 +88,7 @@ class Life:
     """The current life of a worker. Two threads may use what it has in hand behind a lock."""
 
     def __init__(self) -> None:
+        self.state = SessionState.OUTSIDE
         self.paused = Paused()
         """The slots that are paused, as far as this worker knows; also in its next life."""
         self.begin("", 0)
@@ -62,8 +107,19 @@ class Life:
         self._ready: deque[tuple[Ticket, bytes]] = deque()
         self._tickets: set[Ticket] = set()
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether the worker has no lease."""
+        return self.state is SessionState.OUTSIDE
+
+    def move(self, event: SessionEvent) -> SessionState:
+        """Go to the next state, and return the one before. KeyError if *event* cannot happen in that one."""
+        before, self.state = self.state, TRANSITIONS[self.state, event]
+        return before
+
     def end(self) -> None:
         """Drop what is in hand: the life has ended on the server."""
+        self.move(SessionEvent.LIFE_ENDED)
         self._tickets.clear()
         self._ready.clear()
 

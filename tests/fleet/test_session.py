@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from scrapy_bloom.fleet.session import TRANSITIONS, SessionEvent, SessionState
+from scrapy_bloom.fleet.life import TRANSITIONS, SessionEvent, SessionState
 
 
 def test_the_docs_show_the_table_of_a_session() -> None:
