@@ -134,7 +134,6 @@ class SpiderChanges(Changes):
         self._swept = self.unmade()
         has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
         self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
-        crawler.signals.connect(self._lost_item, signal=signals.item_error)
 
     def hand_out(self, page: Page) -> None:
         """Give *page*, whose request is about to be made, what earlier cycles know of it."""
@@ -180,10 +179,6 @@ class SpiderChanges(Changes):
             with suppress(Exception):  # it is frozen
                 adapter[options.field] = given.change.name.lower()
         return given
-
-    def _lost_item(self) -> None:
-        if (given := ITEM.get()) is not None:
-            given.is_lost = True
 
     def sweep(self) -> bool:
         """Enqueue requests of earlier cycles that this one has not made; return whether any can be fetched then."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import pickle
+from contextlib import suppress
 from copy import copy, deepcopy
 from lzma import FORMAT_XZ
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,9 @@ def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool | None]:
             exporter: Any = slot.exporter
             begun = scratch.size
             for exported_item in items:
-                exporter.export_item(copied(exported_item)[0])
+                with suppress(Exception):  # it cannot be copied
+                    exported_item = deepcopy(exported_item)
+                exporter.export_item(exported_item)
             exported = scratch.size
             slot.finish_exporting()
         except Exception as error:
@@ -171,14 +174,6 @@ def _try_exporter(plain: FeedSlot, item: Any) -> tuple[str | None, bool | None]:
     if exported == begun and ends[1] > ends[0]:
         return "its exporter writes items only when it ends", False
     return None, any(ends)
-
-
-def copied(item: Any) -> tuple[Any, Exception | None]:
-    """Return a copy of *item*; or *item* itself, and the reason why it cannot be copied."""
-    try:
-        return deepcopy(item), None
-    except Exception as error:
-        return item, error
 
 
 def without_postprocessing(slot: FeedSlot) -> dict[str, Any]:

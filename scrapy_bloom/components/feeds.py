@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import operator
 import pickle
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from scrapy.extensions.feedexport import FileFeedStorage as ScrapyFileFeedStorag
 from scrapy_bloom.components.feed_format import (
     Feed,
     compressed,
-    copied,
     path_of,
     problem_of,
     survives_kill,
@@ -70,7 +69,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             for slot in self.slots:
                 self._warn_of_kills(slot, "the scheduler is not ours")
             return
-        self._crawl = crawl
+        self._crawl, self._commit_now = crawl, crawl.store.flush
         keeper = getattr(crawl.store, "journal", None) if crawl.job is None else crawl.job
         self._journal, self._noted = keeper if isinstance(keeper, FeedJournal) else None, getattr(keeper, "noted", None)
         slots, self.slots = self.slots, []
@@ -182,7 +181,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             self._files[path] = FileFeedStorage(
                 (note or named)._replace(path=storage.path, place=named.place, cycle=noted.cycle, feeds={}, end=b""),
                 noted.log,
-                self._flush_store,
+                self._commit_now,
                 compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
                 overwrites=storage.write_mode == "wb" and not is_begun,
                 keeps=is_ours,
@@ -190,10 +189,6 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             )
         slot.storage = self._files[path]
         return slot
-
-    def _flush_store(self) -> None:
-        if self._crawl is not None:
-            self._crawl.store.flush()
 
     def item_scraped(self, item: Any, spider: Spider) -> None:
         """Keep a copy of *item* with its page, or write it at once if it belongs to none."""
@@ -211,15 +206,16 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         super().item_scraped(item, spider)
 
     def _copied(self, item: Any) -> Any:
-        copy_of_item, error = copied(item)
-        if error is not None:
+        try:
+            return deepcopy(item)
+        except Exception as error:  # of the user's class
             self._warn_once(
                 "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed has "
                 "the changed values. No more are shown",
                 error,
                 item,
             )
-        return copy_of_item
+            return item
 
     def _warn_once(self, message: str, *values: object) -> None:
         if message not in self._warnings:

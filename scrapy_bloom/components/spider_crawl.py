@@ -105,8 +105,9 @@ class SpiderCrawl:
         self.given_back: set[Request] = set()
         if core.keeps_requests:
             crawler.signals.connect(self._idle, signal=signals.spider_idle)
-        for signal in (signals.item_scraped, signals.item_error) if core.delta.is_on else ():
-            crawler.signals.connect(self._note_item, signal=signal)
+        if core.delta.is_on or core.changes.is_on:
+            for signal in (signals.item_scraped, signals.item_error):
+                crawler.signals.connect(self._note_item, signal=signal)
         self._timer = repeat(core.tick, TICK_SECONDS)
         vars(crawler)[_ATTRIBUTE] = self
         _open_crawls.add(self)
@@ -273,8 +274,11 @@ class SpiderCrawl:
 
     def _note_item(self, signal: object) -> None:
         """Note that the page of the present call has given an item, or that an error lost it."""
+        is_lost = signal is signals.item_error
         if (page := self.current()) is not None:
-            page.note_item(failed=signal is signals.item_error)
+            page.note_item(failed=is_lost)
+        if is_lost and (given := ITEM.get()) is not None:
+            given.is_lost = True
 
     def _idle(self) -> None:
         """Go on with requests of earlier cycles; if requests are left that this run does not fetch, give the reason."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from scrapy_bloom.filter.chain import ScalableBloomFilter
     from scrapy_bloom.frontier.lanes import Lane
@@ -188,8 +188,13 @@ class JobStore(MemoryStore):
             self.pages.counts.update(self.database.pages())
         # A kill may have come before the filter could forget them.
         self._commits.forget_committed(map(bytes.fromhex, self.database.notes("forgotten")))
-        with _without_garbage_collection():
+        was_enabled = gc.isenabled()
+        gc.disable()  # a million lanes, all of which stay, would be looked through again and again
+        try:
             self.frontier.restore(self.database.lanes())
+        finally:
+            if was_enabled:
+                gc.enable()
         self.paused.restore(self.database.notes("state"))
         self._commits.batch.feeds += self.noted.repair()
         if self.before.is_finished:  # what was noted of the last cycle does not hold in this one
@@ -322,15 +327,3 @@ class JobStore(MemoryStore):
         """Close the files of a crawl that does not begin, and change nothing."""
         self._commits.abandon()  # first: a connection must not be closed while the thread writes to it
         self._files.close()
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Let nothing be collected: a million lanes, all of which stay, would be looked through again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
