@@ -10,7 +10,8 @@ import pytest
 
 from scrapy_bloom.errors import InUseError, UnusableError
 from scrapy_bloom.filter.directory import inspect_directory, open_filter
-from tests.filter.damage import CAPACITY, STEP, Done, adding, fingerprint, knows
+from tests.filter.damage import CAPACITY, STEP, adding, fingerprint, knows
+from tests.support.processes import PROCESSES
 
 resource = pytest.importorskip("resource", reason="no SIGKILL and no RLIMIT_FSIZE on Windows")
 
@@ -18,21 +19,21 @@ resource = pytest.importorskip("resource", reason="no SIGKILL and no RLIMIT_FSIZ
 def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
     """Every fingerprint acknowledged before SIGKILL is known after reopening, those taken back are new, and the
     watermark is the last that was set, in round after round of growth. While the process runs, the lock names it."""
-    directory, done, random_ = tmp_path / "filter", Done(tmp_path / "done"), random.Random(7)
+    directory, done, random_ = tmp_path / "filter", PROCESSES.Value("Q", 0, lock=False), random.Random(7)
     for steps in (1, 5, 30, 80):
-        with adding(directory) as process:
-            assert process.stdout is not None
-            assert process.stdout.read(steps)
+        begin, moment = done.value, done.value + steps * STEP + random_.randrange(STEP)
+        with adding(directory, done) as process:
+            while done.value == begin and process.is_alive():
+                pass
             with pytest.raises(InUseError, match=f"process {process.pid} on {platform.node()}"):
                 open_filter(directory)
             assert inspect_directory(directory).is_in_use
-            moment = done.count + random_.randrange(STEP)
-            while done.count < moment and process.poll() is None:
+            while done.value < moment and process.is_alive():
                 pass
         described = inspect_directory(directory, thorough=True)
         assert (described.is_clean, described.is_in_use, described.damage) == (False, False, ())
         with open_filter(directory, CAPACITY) as chain:
-            count = done.count
+            count = done.value
             assert 0 <= chain.watermark - count <= 1
             assert described.watermark == chain.watermark
             assert described.urls == len(chain)
@@ -42,7 +43,7 @@ def test_a_kill_at_any_moment_forgets_nothing(tmp_path: Path) -> None:
         assert inspect_directory(directory).is_clean
         with open_filter(directory, CAPACITY) as chain:
             chain.watermark = count  # the next process begins there
-    assert done.count > 116 * STEP
+    assert done.value > 116 * STEP
     assert len(list(directory.glob("layer-*"))) >= 4, "the chain was to grow"
 
 
