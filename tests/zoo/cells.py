@@ -45,7 +45,7 @@ from tests.zoo.site import Site
 
 MODES = ("plain", "addon", "job", "kill", "stop")
 FLEET_MODES = ("fleet", "fleet-kill")
-OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "pages", "links", "feeds")]
+OWN = [f"tests.zoo.spiders.{name}" for name in ("starts", "pages")]
 INTERRUPTIONS = 2
 PATIENCE = 300.0
 """Seconds after which a run counts as hanging."""

@@ -4,7 +4,6 @@ Several spiders crawl at a time in one process, with a site for each. In a fleet
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -18,12 +17,6 @@ ZOO = {species.name: species for species in species_in(*OWN)}
 IN_FLEETS = [species for species in ZOO.values() if applies("fleet", species)] + [random_spider(n) for n in range(4)]
 TEAM = 10
 FAST = ["LoginThenHome", "ItemsOfStart", "Outputs", "TypesAndFiles", "LinkedFailures"]
-
-
-@pytest.fixture(scope="session")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 def test_a_few_spiders_at_a_time() -> None:
@@ -40,17 +33,17 @@ def test_all_spiders_in_each_mode(first: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(IN_FLEETS), TEAM))
-def test_spiders_in_fleets(first: int, redis: RedisServer) -> None:
+def test_spiders_in_fleets(first: int, server: RedisServer) -> None:
     """Two workers together give the items of plain Scrapy, though one of them is killed. Ten fleets run at a time."""
     with ThreadPoolExecutor(TEAM) as pool:
         team = IN_FLEETS[first : first + TEAM]
-        problems = pool.map(lambda species: compare([species], ["fleet-kill"], redis.url), team)
+        problems = pool.map(lambda species: compare([species], ["fleet-kill"], server.url), team)
         assert [*filter(None, problems)] == []
 
 
 def test_the_runner_sees_what_differs() -> None:
     """An item too few, one too many and a page that was not asked for are problems; an equal outcome is none."""
-    species = ZOO["ListsOfItems"]
+    species = ZOO["Lists"]
     expected = run([species], "plain")[species.name]
     expected.remove_files()
     item, hit = Counter([min(expected.items)]), Counter([min(expected.hits)])

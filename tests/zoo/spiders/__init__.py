@@ -47,15 +47,3 @@ class ZooSpider(scrapy.Spider):
 
     def parse_item(self, response: Any) -> Any:
         yield self.item(response)
-
-
-class Lists(ZooSpider):
-    """Start page, lists, items."""
-
-    name = "lists"
-
-    def parse(self, response: Any) -> Any:
-        yield from response.follow_all(css="a", callback=self.parse_list)
-
-    def parse_list(self, response: Any) -> Any:
-        yield from response.follow_all(css="a", callback=self.parse_item)

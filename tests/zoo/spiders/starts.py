@@ -1,38 +1,26 @@
-"""How crawls begin: start requests, logins, redirects, tables of tasks, pages that are polled."""
+"""How crawls begin, with start requests, logins, redirects, tables of tasks; and files of items that they write."""
 
 import asyncio
+import dataclasses
+import datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 import scrapy
 from scrapy import signals
 from scrapy.exceptions import DontCloseSpider
 from scrapy.http import FormRequest
 
 from tests.zoo.site import ITEMS
-from tests.zoo.spiders import NO_FLEET, Lists, ZooSpider, path_of
+from tests.zoo.spiders import NO_FLEET, ZooSpider, path_of
 
+HERE = "tests.zoo.spiders.starts"
 AGAIN = "an unfiltered request of start() is asked for in each run"
 
 
-class ListsOfItems(Lists):
-    """The usual: a start page, lists, items."""
-
-
-class HomeForCookies(ZooSpider):
-    """The home page is fetched for its cookies, and then again, filtered, with the real callback."""
-
-    name = "home"
-
-    def parse(self, response: Any) -> Any:
-        yield scrapy.Request(self.base + "/", callback=self.parse_home)
-
-    def parse_home(self, response: Any) -> Any:
-        yield from self.follow_items(response)
-
-
-class LoginThenHome(HomeForCookies):
-    """The start page leads to a login, and the login back to the start page."""
+class LoginThenHome(ZooSpider):
+    """The start page leads to a login, and the login back to the start page, filtered, with the real callback."""
 
     name = "login"
 
@@ -40,7 +28,7 @@ class LoginThenHome(HomeForCookies):
         return FormRequest(self.base + "/login", formdata={"user": "x"}, callback=self.logged_in)
 
     def logged_in(self, response: Any) -> Any:
-        yield scrapy.Request(self.base + "/", callback=self.parse_home)
+        yield scrapy.Request(self.base + "/", callback=self.follow_items)
 
 
 class Relogin(ZooSpider):
@@ -197,3 +185,70 @@ class Remembers(ZooSpider):
         if path_of(response) not in done:
             done.add(path_of(response))
             yield self.item(response)
+
+
+# -- feeds: items of every type, in files of every kind ---------------------------------------------------------------
+
+
+class Book(scrapy.Item):
+    page = scrapy.Field()
+    price = scrapy.Field(serializer=lambda price: f"{price} EUR")
+
+
+@dataclasses.dataclass
+class Pen:
+    page: str
+    when: datetime.datetime = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc)
+
+
+@attrs.define
+class Lamp:
+    page: str
+    watts: int = 5
+
+
+class FewLamps:
+    """An item filter of the user's."""
+
+    def __init__(self, feed_options: dict[str, Any]) -> None:
+        self.digit = feed_options["digit"]
+
+    def accepts(self, item: Any) -> bool:
+        return isinstance(item, Lamp) and item.page.endswith(self.digit)
+
+
+class TypesAndFiles(ZooSpider):
+    """Items of four types into several files, each with its own classes, filter and format."""
+
+    name = "types"
+    feeds = {
+        "all.jl": {"format": "jsonlines"},
+        "books.csv": {"format": "csv", "item_classes": [f"{HERE}.Book"], "item_export_kwargs": {"delimiter": ";"}},
+        "pens.json": {"format": "json", "item_classes": [f"{HERE}.Pen", f"{HERE}.Book"]},
+        "lamps.jl": {"format": "jsonlines", "item_filter": f"{HERE}.FewLamps", "digit": "3"},
+        "none.csv": {"format": "csv", "item_classes": [f"{HERE}.FewLamps"], "store_empty": False},
+    }
+
+    def parse_item(self, response: Any) -> Any:
+        page = path_of(response)
+        yield from (Book(page=page, price=3), Pen(page), Lamp(page), {"page": page})
+
+
+class FailingPipeline:
+    """Item pipeline: raises for some items."""
+
+    def process_item(self, item: Any, spider: Any = None) -> Any:
+        if item["page"].endswith("4"):
+            raise ValueError("as pipelines do")
+        return item
+
+
+class BrokenPipeline(ZooSpider):
+    """A pipeline that raises costs that item and nothing else; the page has not failed."""
+
+    name = "broken-pipeline"
+    custom_settings = {"ITEM_PIPELINES": {f"{HERE}.FailingPipeline": 300}}
+
+    def parse_item(self, response: Any) -> Any:
+        yield self.item(response)
+        yield {"page": f"beside {path_of(response)}x"}
