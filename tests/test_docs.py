@@ -13,6 +13,7 @@ import pytest
 
 import scrapy_bloom
 from scrapy_bloom.commands.command_line import COMMANDS
+from scrapy_bloom.fleet.life import TRANSITIONS, SessionEvent, SessionState
 from scrapy_bloom.job.database import Database
 from scrapy_bloom.settings import BloomSettings
 
@@ -151,3 +152,23 @@ def test_the_tables_are_those_of_a_new_job(tmp_path: Path) -> None:
     assert tables
     documented = {name: re.findall(r"`(\w+)`", cells[0]) for name, cells in rows("format.md").items()}
     assert {name: columns for name, columns in documented.items() if name in tables} == tables
+
+
+def test_the_table_of_a_session_is_shown() -> None:
+    """Each cell, and no other; every state is reached from the first one, and every one can end."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text_of(ROOT / "docs" / "fleet.md").splitlines()
+    ]
+    at = next(number for number, row in enumerate(rows) if row[:1] == ["session"])
+    assert rows[at][1:] == [event.value for event in SessionEvent]
+    shown = {row[0]: row[1:] for row in rows[at + 2 : at + 5]}
+    for state in {*SessionState} - {SessionState.ENDED}:
+        after = [TRANSITIONS.get((state, event)) for event in SessionEvent]
+        assert shown[state.value] == [nxt.value if nxt else "-" for nxt in after]
+    reached = {SessionState.OUTSIDE}
+    for _ in SessionState:
+        reached |= {after for (state, _), after in TRANSITIONS.items() if state in reached}
+    assert reached == {*SessionState}
+    assert {state for (state, _), after in TRANSITIONS.items() if after is SessionState.ENDED} == (
+        {*SessionState} - {SessionState.ENDED}
+    )

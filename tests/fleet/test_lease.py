@@ -1,4 +1,3 @@
-import hashlib
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +9,13 @@ from typing import Any
 import pytest
 
 from scrapy_bloom.fleet.lease import LeaseClient
-from scrapy_bloom.fleet.messages import Done, Link, QueueLane, Ticket
+from scrapy_bloom.fleet.messages import Done, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
 from tests.fleet.servers import PATIENCE, LosingProxy, RedisServer, free_port, wait_until
+from tests.fleet.test_queue import link
 
 Join = Callable[..., LeaseClient]
-
-
-def link(name: str) -> Link:
-    return Link(0, hashlib.sha1(name.encode()).digest(), QueueLane("h", "0", "RPUSH"), name.encode())
 
 
 @pytest.fixture
@@ -213,17 +209,6 @@ def test_a_worker_that_waits_for_long_says_for_what(
     wait_until(lambda: any("busy" in record.getMessage() for record in caplog.records), "the log says who is busy")
     busy.send(Done(ticket))
     wait_until(lambda: not len(idle), "the end is seen")
-
-
-def test_what_was_not_begun_goes_back_when_a_worker_closes(join: Join, server: RedisServer) -> None:
-    """A worker that closes gives back what it held, at once and unsuspected."""
-    one = join(server.url)
-    for i in range(3):
-        one.send(link(str(i)))
-    take(one)
-    one.close()
-    other = join(server.url, "other")
-    assert sorted(take(other)[1] for _ in range(3)) == [b"0", b"1", b"2"]
 
 
 def test_the_lease_of_a_page_that_takes_long_is_renewed(join: Join, server: RedisServer) -> None:

@@ -217,24 +217,3 @@ def test_every_url_that_was_found_is_pending_in_hand_or_done(mortal: RedisServer
     """
     own = settings(max_examples=runs, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine_over(mortal, limit), settings=own)
-
-
-def test_a_host_that_ran_empty_before_its_limit_goes_on(mortal: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
-    """Asking for more than a host has does not count as having had its pages; when it has, the log says so."""
-    caplog.set_level("INFO")
-    connection = Server(mortal.url)
-    queue = Queue(connection, "bloom:model", capacity=10, pages=PagesPerHost({OTHERS: 3}))
-    queue.begin()
-    queue.join("token", "one")
-    queue.finish(0, "token", 1, [link(1), link(4)])
-    first = queue.take(0, "token", 0, 5).requests
-    assert not caplog.messages
-    queue.finish(0, "token", 2, [link(7), link(10)])
-    then = queue.take(0, "token", max(ticket.id for ticket, _ in first), 5)
-    queue.finish(0, "token", 3, [Done(ticket) for ticket, _ in first + then.requests])
-    last = queue.take(0, "token", then.requests[0][0].id, 5)
-    connection.close()
-    assert len(first) == 2
-    assert len(then.requests) == 1
-    assert (last.is_busy, last.left) == (False, 1)
-    assert [message.split()[0] for message in caplog.messages] == ["host-1"]

@@ -11,10 +11,10 @@ from scrapy_bloom.fleet.life import Life, Outbox
 from scrapy_bloom.fleet.messages import Done, Forget, Link, Message, Politeness, QueueLane, Ticket
 from scrapy_bloom.fleet.queue import Queue
 from scrapy_bloom.fleet.server import Server
+from scrapy_bloom.frontier.order import PagesPerHost
 from scrapy_bloom.frontier.store import Journal
+from scrapy_bloom.settings import OTHERS
 from tests.fleet.servers import RedisServer, wait_until
-
-PATIENCE = 180.0
 
 
 def print_of(name: str) -> bytes:
@@ -94,14 +94,6 @@ def test_a_silence_of_all_workers_is_no_workers_fault(make: Any) -> None:
     until = time.monotonic() + 0.4
     wait_until(lambda: time.monotonic() > until, "the lease has run out")
     assert not two.take()
-
-
-def test_a_worker_may_want_thousands(make: Any) -> None:
-    """However many requests a worker asks for at once, it gets them, or they stay pending."""
-    worker = Worker(make(), "one")
-    for start in range(0, 4500, 300):  # unfiltered: one of so many is a false positive once in 200 runs
-        worker.finish(*[link(str(i), is_filtered=False) for i in range(start, start + 300)])
-    assert len(worker.take(4500)) == 4500
 
 
 class Settled(Journal):
@@ -192,6 +184,18 @@ def test_slots_have_delays_and_shares_of_their_own(make: Any) -> None:
     found: dict[str, Ticket] = {}
     wait_until(lambda: found.update(other.take()) or found, "the server hands out another one")
     assert [name.rstrip("01234") for name in found] == ["narrow"]
+
+
+def test_a_host_that_ran_empty_before_its_limit_goes_on(make: Any) -> None:
+    """Asking for more than a host has does not count as having had its pages."""
+    worker = Worker(make(pages=PagesPerHost({OTHERS: 3})), "one")
+    worker.finish(*map(link, "ab"))
+    held = worker.take(5)
+    worker.finish(*map(link, "cd"))
+    held |= worker.take(5)
+    worker.finish(done=held.values())
+    last = worker.queue.take(0, worker.token, worker.newest, 5, number=worker.number)
+    assert (len(held), last.is_busy, last.left) == (3, False, 1)
 
 
 def test_a_full_server_refuses_all_of_a_call_and_renews_leases(make: Any, server: RedisServer) -> None:

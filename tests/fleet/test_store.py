@@ -48,14 +48,17 @@ def test_links_that_the_server_has_forgotten_are_found_again(tmp_path: Path, mon
         assert worker.stat("bloom/urls") == 1
 
 
-def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(join: Join) -> None:
-    """All workers together fetch so many; what is left is fetched when the limit is gone."""
+def test_a_host_gets_as_many_pages_as_it_may_of_the_fleet(join: Join, caplog: pytest.LogCaptureFixture) -> None:
+    """All workers together fetch so many, and the log says so; what is left is fetched when the limit is gone."""
+    caplog.set_level("INFO", "scrapy_bloom")
     workers = [join(BLOOM_PAGES_PER_HOST=3) for _ in range(2)]
     workers[0].push(*map(page, "abcde"))
     fetched = crawl(*workers)
     assert len(fetched) == 3
     for worker in workers:
         wait_until(lambda: worker.next() or worker.stat("bloom/fleet/left") == 2, "it knows what is left")  # noqa: B023 - called here
+    assert [message.split()[0] for message in caplog.messages].count("example.com") >= 1
+    for worker in workers:
         worker.leave()
     rest = join()
     rest.link("f")

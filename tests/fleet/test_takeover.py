@@ -119,12 +119,3 @@ def test_workers_say_what_scrapy_redis_left(server: RedisServer, caplog: Any) ->
     crawl.fetched()
     assert any("books:requests" in each.getMessage() and "import" in each.getMessage() for each in caplog.records)
     crawl.client.close()
-
-
-def test_a_filter_of_other_fingerprints_is_not_taken_over(server: RedisServer) -> None:
-    """Under fingerprints that scrapy-redis does not make, its filter would know no page: that is said beforehand."""
-    crawl = Crawl(server, fingerprinter="scrapy.utils.request.RequestFingerprinter")
-    crawl.filter.request_seen(request("a"))
-    with pytest.raises(UnusableError, match="ScrapyRedisFingerprinter"):
-        crawl.take_over()
-    crawl.client.close()
