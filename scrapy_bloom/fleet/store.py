@@ -269,26 +269,24 @@ class FleetStore(Store):
 
     def flush(self) -> None:
         """Deliver what is left, and give back what was not begun; then write what came for this worker's own feeds."""
-        if not self._client.is_open:
-            self.journal.flush()
-            return
-        try:
-            if items := self._items_to_send():  # of no page
-                self._client.send(Done(None, [Part(items=items)]))
-        except OSError as error:  # the worker gives back its pages all the same
-            logger.error("A feed cannot be written: %s", error)  # noqa: TRY400 - the error is part of it
-        self._client.close()
-        self._on_close.callback(self.chain.close)
-        self.commits += self._client.has_delivered_all
-        self._set_stats()
-        if left := self._client.counts["left"]:
-            logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
+        if self._client.is_open:
+            try:
+                if items := self._items_to_send():  # of no page
+                    self._client.send(Done(None, [Part(items=items)]))
+            except OSError as error:  # the worker gives back its pages all the same
+                logger.error("A feed cannot be written: %s", error)  # noqa: TRY400 - the error is part of it
+            self._client.close()
+            self.commits += self._client.has_delivered_all
+            self._set_stats()
+            if left := self._client.counts["left"]:
+                logger.info("BLOOM_PAGES_PER_HOST: %s are left on the server", counted(left, "pending request"))
         self.journal.flush()
 
     def close(self, reason: str = "") -> None:
         """Let go of everything, and note in the journal that the crawl has ended for *reason*."""
         self.flush()
         with self._on_close:
+            self.chain.close()
             self.journal.close(reason)
 
     def __len__(self) -> int:

@@ -181,20 +181,20 @@ def test_a_crawl_whose_file_cannot_be_written_fails_and_the_same_command_adds_th
     class Unmounting(Site):
         def answer(self, path: str) -> Any:
             if self.hits.total() == 10:
-                (project / "out").rename(project / "elsewhere")
-                (project / "out").touch()
+                (project / "mounted").rename(project / "elsewhere")
+                (project / "mounted").touch()
             return super().answer(path)
 
     with Unmounting(pages=20) as site:
-        summary = Crawl(project, site, workers=2, file="out/items.jl").summary()
+        summary = Crawl(project, site, workers=2, file="mounted/items.jl").summary()
         assert (summary["code"], summary["outcome"][:33]) == (1, "failed: items are not in the file")
         setting = summary["outcome"].partition("-s ")[2].partition(",")[0]
         hits = site.hits.total()
-        (project / "out").unlink()
-        (project / "elsewhere").rename(project / "out")
-        assert Crawl(project, site, "-s", setting, workers=2, file="out/items.jl").summary()["code"] == 0
+        (project / "mounted").unlink()
+        (project / "elsewhere").rename(project / "mounted")
+        assert Crawl(project, site, "-s", setting, workers=2, file="mounted/items.jl").summary()["code"] == 0
         assert site.hits.total() == hits
-        assert_each_item_once(project / "out", site)
+        assert_each_item_once(project / "mounted", site)
 
 
 # -- the file, without a crawl -----------------------------------------------------------------------------------------
