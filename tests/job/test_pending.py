@@ -44,7 +44,7 @@ class Fetch:
     """In the request's meta, which survives a kill."""
     url: str
     is_filtered: bool
-    parents: list[Fetch]
+    parent: Fetch | None = None
     """The page that led to it, if it is known."""
     children: list[Fetch] = field(default_factory=list)
     is_ended: bool = False
@@ -57,8 +57,7 @@ class Fetch:
     @property
     def holder(self) -> Fetch | None:
         """The page whose commit this request and its own commit wait for."""
-        waits = len(self.parents) == 1 and (self.is_in_memory or not self.is_filtered)
-        return self.parents[0] if waits else None
+        return self.parent if self.is_in_memory or not self.is_filtered else None
 
     @property
     def is_complete(self) -> bool:
@@ -111,15 +110,13 @@ class PendingRequests(RuleBasedStateMachine):
     @rule(urls=some_urls, priority=st.integers(0, 1), is_filtered=st.booleans(), parent=st.none() | places)
     def push(self, urls: list[str], priority: int, is_filtered: bool, parent: int | None) -> None:
         """Push requests; of the page in flight at *parent*, or such that nobody knows the page of."""
-        pages = self.in_flight
-        if pages and parent is not None:
-            pages = [pages[parent % len(pages)]]
+        page = self.in_flight[parent % len(self.in_flight)] if self.in_flight and parent is not None else None
         for url in urls:
             request = Request(url, priority=priority, dont_filter=not is_filtered)
-            with self.engine.within(pages[0][1]) if pages and parent is not None else nullcontext():
-                self._push(request, [fetch for fetch, _ in pages], is_known=parent is not None)
+            with self.engine.within(page[1]) if page else nullcontext():
+                self._push(request, page and page[0])
 
-    def _push(self, request: Request, parents: list[Fetch], *, is_known: bool) -> None:
+    def _push(self, request: Request, parent: Fetch | None) -> None:
         number, url, is_filtered = len(self.fetches), request.url, not request.dont_filter
         request.meta["number"] = number
         if url in IN_MEMORY:
@@ -128,8 +125,8 @@ class PendingRequests(RuleBasedStateMachine):
         assert self.engine.push(request) == [is_new]
         if not is_new:
             return
-        fetch = Fetch(number, url, is_filtered, parents if is_known else [])
-        for parent in fetch.parents:
+        fetch = Fetch(number, url, is_filtered, parent)
+        if parent is not None:
             parent.children.append(fetch)
         self.fetches[number] = fetch
         self.queue.append(fetch)
@@ -172,7 +169,7 @@ class PendingRequests(RuleBasedStateMachine):
             there = request.replace(dont_filter=True)
         self.engine.crawl.result_came(request, there)
         with self.engine.within(request):
-            self._push(there, [fetch], is_known=True)
+            self._push(there, fetch)
         self.in_flight.remove((fetch, request))
         self.engine.end(request, None)
         fetch.is_ended = True
@@ -300,9 +297,7 @@ class PendingInJob(PendingRequests):
         self.failed, self.pages = list(failed.elements()), Counter(pages)
         self.seen, self.in_flight = seen, []
         self.fetches = {
-            number: Fetch(number, fetch.url, fetch.is_filtered, [])
-            if number in found
-            else Fetch(number, fetch.url, fetch.is_filtered, [], is_ended=True)
+            number: Fetch(number, fetch.url, fetch.is_filtered, is_ended=number not in found)
             for number, fetch in self.fetches.items()
         }
         self.queue = [self.fetches[number] for number in found]
@@ -314,20 +309,14 @@ class PendingInJob(PendingRequests):
 
 
 class FifoInJob(PendingInJob):
-    """With a job directory, oldest first."""
-
     settings: ClassVar[dict[str, Any]] = {"SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue"}
 
 
 class LimitedRequests(PendingRequests):
-    """Without a disk, with a limit to the pages of a host."""
-
     settings: ClassVar[dict[str, Any]] = LIMITED
 
 
 class LimitedInJob(PendingInJob):
-    """With a job directory and a limit to the pages of a host."""
-
     settings: ClassVar[dict[str, Any]] = LIMITED
 
 
