@@ -35,6 +35,10 @@ def believed(learned: Aliases) -> set[str]:
     return {alias.part for alias in learned.believed()}
 
 
+def are_copies(learned: Aliases, *paths: str) -> list[bool]:
+    return [learned.is_copy(Address.of(HOST + path)) for path in paths]
+
+
 def token(n: int) -> str:
     return f"{random.Random(n).getrandbits(128):032x}"
 
@@ -54,8 +58,7 @@ def test_session_ids_are_learned(form: str, part: str) -> None:
     for n in range(10):
         learn(learned, *((form.format(n=n, token=token(2 * n + k)), n) for k in range(2)))
     assert believed(learned) == {part}
-    asked = [Address.of(HOST + form.format(n=99, token=token(k))) for k in (100, 101)]
-    assert [learned.is_copy(address) for address in asked] == [False, True]
+    assert are_copies(learned, *(form.format(n=99, token=token(k)) for k in (100, 101))) == [False, True]
 
 
 def test_links_to_copies_count_for_what_they_copy() -> None:
@@ -86,9 +89,7 @@ def test_other_ways_to_a_page_are_learned(forms: tuple[str, ...], part: str, tol
             learn(learned, (forms[k % len(forms)].format(n=n, k=k), n))
     (alias,) = (alias for alias in learned.believed() if alias.part == part)
     assert told in alias.describe()
-    asked = [Address.of(HOST + forms[-1].format(n=99, k=k)) for k in (100, 101, 102)]
-    assert learned.is_copy(asked[0]) is False
-    assert learned.is_copy(asked[2]) is True
+    assert are_copies(learned, *(forms[-1].format(n=99, k=k) for k in (100, 101, 102)))[::2] == [False, True]
 
 
 def test_a_mirror_is_learned() -> None:
@@ -97,8 +98,7 @@ def test_a_mirror_is_learned() -> None:
     for n in range(15):
         learn(learned, (f"/topic/{n}", n), (f"/mirror/topic/{n}", n))
     assert "/0/mirror" in believed(learned)
-    assert not learned.is_copy(Address.of(f"{HOST}/topic/99"))
-    assert learned.is_copy(Address.of(f"{HOST}/mirror/topic/99"))
+    assert are_copies(learned, "/topic/99", "/mirror/topic/99") == [False, True]
 
 
 @pytest.mark.parametrize("values", ["2024-{:02}", "{}", "red{}x"])
@@ -121,8 +121,7 @@ def test_a_section_of_babble_does_not_hide_what_others_show() -> None:
             learn(learned, *((f"/{section}?p={n}&sid={token(2 * n + k)}", (section, n)) for k in range(2)))
     assert believed(learned) == {"?sid"}
     for path, is_copy in (("/a?p=99", True), ("/babble?p=99", False)):
-        asked = [Address.of(f"{HOST}{path}&sid={token(k)}") for k in (500, 501)]
-        assert [learned.is_copy(address) for address in asked] == [False, is_copy]
+        assert are_copies(learned, *(f"{path}&sid={token(k)}" for k in (500, 501))) == [False, is_copy]
 
 
 def records_and_services(learned: Aliases) -> None:
@@ -140,8 +139,8 @@ def test_what_a_script_shows_counts_for_it_alone() -> None:
     """Where one key tells records apart and makes no difference to forms, records are no copies, and forms are."""
     learned = aliases()
     records_and_services(learned)
-    for script, is_copy in (("detail", False), ("hold", True), ("mail", True)):
-        assert learned.is_copy(Address.of(f"{HOST}/cgi/{script}?id=99")) == is_copy, script
+    scripts = (f"/cgi/{script}?id=99" for script in ("detail", "hold", "mail"))
+    assert are_copies(learned, *scripts) == [False, True, True]
 
 
 def test_a_rule_is_suggested_only_if_no_section_contradicts() -> None:
@@ -180,8 +179,7 @@ def test_a_copy_that_brings_something_ends_the_belief() -> None:
     address = Address.of(f"{HOST}/a/p?t=99&sid={token(500)}")
     learned.learn(address, Brought(1, sketch("news")), is_copy=True)
     for section, is_copy in (("a", False), ("b", True)):
-        asked = [Address.of(f"{HOST}/{section}/p?t=98&sid={token(k)}") for k in (600, 601)]
-        assert [learned.is_copy(address) for address in asked] == [False, is_copy], section
+        assert are_copies(learned, *(f"/{section}/p?t=98&sid={token(k)}" for k in (600, 601))) == [False, is_copy]
 
 
 def test_what_was_learned_is_kept_and_taken_back() -> None:

@@ -143,47 +143,39 @@ def test_tables_of_numbers_are_content_wherever_they_are() -> None:
         assert known.brought(page(f"<table>{rows}</table>", f"http://a.example/{path}")).news == 1
 
 
+def three(key: object) -> str:
+    return "".join(f"<p>{text((key, k))}</p>\n" for k in range(3))
+
+
+def sketches_of(*pages: tuple[str, str]) -> list[bytes]:
+    """Return the sketches of pages that come one after the other, each a content and a path."""
+    known = novelty()
+    return [known.brought(page(content, f"http://a.example/{path}")).sketch for content, path in pages]
+
+
 def test_what_surrounds_every_record_is_in_no_sketch() -> None:
     """Two records among the same forty links are not alike."""
-    known = novelty()
     links = "".join(f"<a href=/x{n}>{text(('service', n), 3)}</a>\n" for n in range(40))
-    sketches = [
-        known.brought(
-            page(links + "".join(f"<p>{text((n, k))}</p>\n" for k in range(3)), f"http://a.example/{n}")
-        ).sketch
-        for n in range(12)
-    ]
-    alike = likeness(sketches[-1], sketches[-2])
+    *_, one, other = sketches_of(*((links + three(n), f"{n}") for n in range(12)))
+    alike = likeness(one, other)
     assert alike is not None
     assert alike < 0.5
 
 
 def test_pages_that_show_the_same_are_alike() -> None:
     """Their sketches have most lines in common, whatever furniture differs, and those of other pages have few."""
-
-    def three(n: int) -> str:
-        return "".join(f"<p>{text((n, k))}</p>\n" for k in range(3))
-
-    known = novelty()
-    for n in range(6):
-        known.brought(page(f"{three(n)}<p>{n * 37} ms</p>", f"http://a.example/{n}{'a' * n}"))
-    sketches = [
-        known.brought(page(f"{three(n)}<p>{ms} ms</p>", f"http://a.example/p?{ms}")).sketch
-        for n, ms in ((3, 777), (3, 888), (4, 999))
-    ]
-    assert likeness(sketches[0], sketches[1]) == 1
-    assert (likeness(sketches[1], sketches[2]) or 0) < 0.5
-    assert likeness(sketches[0], b"") is None
+    before = ((f"{three(n)}<p>{n * 37} ms</p>", f"{n}{'a' * n}") for n in range(6))
+    same = ((f"{three(n)}<p>{ms} ms</p>", f"p?{ms}") for n, ms in ((3, 777), (3, 888), (4, 999)))
+    *_, one, again, other = sketches_of(*before, *same)
+    assert likeness(one, again) == 1
+    assert (likeness(again, other) or 0) < 0.5
+    assert likeness(one, b"") is None
 
 
 def test_a_page_that_is_shown_often_does_not_become_furniture() -> None:
     """Copies do not make its lines common: after ten of them, the next is still alike."""
-    known = novelty()
-    lines = "".join(f"<p>{text(k)}</p>\n" for k in range(3))
-    sketches = [
-        known.brought(page(f"{lines}<img src=/{n}.jpg>", f"http://a.example/p?variant={n}")).sketch for n in range(12)
-    ]
-    assert likeness(sketches[0], sketches[-1]) == 1
+    first, *_, last = sketches_of(*((f"{three('it')}<img src=/{n}.jpg>", f"p?variant={n}") for n in range(12)))
+    assert likeness(first, last) == 1
 
 
 @given(st.binary(max_size=300), st.sampled_from(["utf-8", "utf-16", "latin-1"]))
