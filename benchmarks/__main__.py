@@ -8,17 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 BENCHMARKS = (
-    "request_seen",
-    "memory",
-    "pending",
-    "compare",
-    "fleet",
-    "links",
-    "loops",
-    "estimate",
-    "changes",
-    "manuals",
-)
+    "request_seen", "memory", "pending", "compare", "fleet", "links", "loops", "estimate", "changes", "manuals",
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> None:

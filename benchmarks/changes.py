@@ -7,10 +7,11 @@ of the crawl's process.
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -20,23 +21,15 @@ from benchmarks.crawls import run_spider
 from benchmarks.servers import Site
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from scrapy.http import Response
 
-CACHE, DELTAFETCH, CHANGES = "Scrapy, RFC2616Policy", "scrapy-deltafetch", "scrapy-bloom, BLOOM_CHANGES"
+CACHE, CHANGES = "Scrapy, RFC2616Policy", "scrapy-bloom, BLOOM_CHANGES"
 SETTINGS: dict[str, dict[str, Any]] = {
     measure.SCRAPY: {},
     CACHE: {
         "HTTPCACHE_ENABLED": True,
         "HTTPCACHE_POLICY": "scrapy.extensions.httpcache.RFC2616Policy",
         "HTTPCACHE_DIR": "cache",
-    },
-    DELTAFETCH: {
-        "DELTAFETCH_ENABLED": True,
-        "DELTAFETCH_DIR": "deltafetch",
-        "SPIDER_MIDDLEWARES": {"scrapy_deltafetch.DeltaFetch": 100},
     },
     CHANGES: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_CHANGES": True, "JOBDIR": "job"},
 }
@@ -47,17 +40,13 @@ ON_A_LIST = 50
 def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
     """Measure and print the tables."""
     parser.add_argument("--pages", type=int, default=2000, help="item pages of the site (default: %(default)s)")
+    parser.add_argument("--percents", type=int, nargs="+", default=[0, 1, 10], help="of the pages that change")
     parser.add_argument("--rows", type=int, default=10**6, help="pages and items on disk (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="crawls of each kind (default: %(default)s)")
     options = parser.parse_args(arguments)
     measure.print_environment("Scrapy")
-    has_deltafetch = find_spec("scrapy_deltafetch") is not None
-    with Site(partial(body_of, ON_A_LIST, 0)) as site, TemporaryDirectory() as directory:
-        starts = has_deltafetch and measure.in_own_process(crawled, DELTAFETCH, site.url, directory)["items"] > 0
-    print(f"{DELTAFETCH}: {'yes' if starts else 'does not start' if has_deltafetch else measure.MISSING}")
-    names = [name for name in SETTINGS if name != DELTAFETCH or starts]
-    for percent in (0, 1, 10):
-        sides = {name: partial(second_crawl, name, options.pages, percent) for name in names}
+    for percent in options.percents:
+        sides = {name: partial(second_crawl, name, options.pages, percent) for name in SETTINGS}
         found = measure.side_by_side(sides, options.rounds)
         measure.print_figures(f"second crawl, {percent} % of {options.pages:,} pages changed", found)
     figures = measure.in_own_process(bytes_on_disk, options.rows)
@@ -136,9 +125,8 @@ def bytes_on_disk(rows: int) -> measure.Figures:
 
     def page(number: int) -> changes.PageRow:
         url = f"https://www.shop.example/department-{number % 97}/product-{number}"
-        stored = serialize.dumps(
-            Request(url, meta={"depth": 4}, headers={"Referer": "https://www.shop.example/"}), None
-        )
+        request = Request(url, meta={"depth": 4}, headers={"Referer": "https://www.shop.example/"})
+        stored = serialize.dumps(request, None)
         id_, tag = changes.number_of(url.encode()), f'E"{sha256(url.encode()).hexdigest()[:16]}"'
         digest = id_ % 2**48
         return changes.PageRow(id_, 1, changes.PageState.ANSWERED, 10_000, digest, True, changes.packed(stored), tag)

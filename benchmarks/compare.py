@@ -7,23 +7,20 @@ job directory where they take one.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from benchmarks import measure
 from benchmarks.crawls import REDIS, SCRAPY, WAYS, crawl, sides
 from benchmarks.measure import Spread
 from benchmarks.servers import generated_pages, redis_server, served
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 SETTINGS = {"DOWNLOAD_DELAY": 0.01}
 """A hundred pages a second at most, so that a crawl is killed some seconds after it began, as crawls are."""
@@ -57,7 +54,7 @@ def killed(name: str, package: Path | None, pages: int) -> measure.Figures:
     with TemporaryDirectory() as directory, redis_server() as (redis_url, _), served(*site) as url:
         feed = Path(directory, "items.jl")
         settings = {**SETTINGS, "FEEDS": {str(feed): {"format": "jsonlines"}}}
-        given = (name, url, directory, redis_url, settings, ITEMS_OF_A_PAGE)
+        given = (name, url, {"job": f"{directory}/job", "server": redis_url}, settings, ITEMS_OF_A_PAGE)
         command, environment = measure.command_for(crawl, *given, package=package)
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as crawling:
             fetched = list(islice(crawling.stdout or (), pages // 2))
@@ -97,20 +94,14 @@ def picture(medians: dict[str, dict[str, Spread]], pages: int) -> str:
     """Return an SVG of what 100 million URLs take, as planned, and of what the kills cost."""
     from scrapy_bloom.commands.plan import plan
 
-    ways = {
-        way["way"]: way["bytes_in_memory"] / 1e9 for way in plan(100_000_000, 1e-6)["ways"] if way["bytes_in_memory"]
-    }
+    ways = {way["way"]: (way["bytes_in_memory"] or 0) / 1e9 for way in plan(100_000_000, 1e-6)["ways"]}
     memory = {"Scrapy's set": ways["Scrapy's own filter"], measure.OURS: ways["BLOOM_CAPACITY as it is"]}
     names = [name for name in (SCRAPY, REDIS, measure.OURS) if name in medians]
     panels = [("Memory for 100 million URLs, GB", memory, ".1f")]
     for key, whole in (("pages lost", pages), ("items lost", pages * ITEMS_OF_A_PAGE)):
         title = f"{key.capitalize()} of {whole:,}, killed half-way with kill -9, then resumed"
         panels.append((title, {name: medians[name][key].median for name in names}, ".0f"))
-    text = ". ".join(
-        f"{title}: " + ", ".join(f"{name} {value:{digits}}" for name, value in values.items())
-        for title, values, digits in panels
-    )
-    bars, y = [], 12
+    texts, bars, y = [], [], 12
     for title, values, digits in panels:
         y += 34
         bars.append(f'<text x="24" y="{y - 6}" font-size="16" font-weight="600">{title}</text>')
@@ -124,8 +115,9 @@ def picture(medians: dict[str, dict[str, Spread]], pages: int) -> str:
                 f'<text x="{158 + width:.0f}" y="{y + 17}"{weight}>{value:{digits}}</text>',
             ]
             y += 26
+        texts.append(f"{title}: " + ", ".join(f"{name} {value:{digits}}" for name, value in values.items()))
     size = f'width="720" height="{y + 14}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {y + 14}" {size} role="img" aria-labelledby="t"'
     head += ' font-family="system-ui, sans-serif" font-size="14" fill="#222">'
-    lines = [head, f'<title id="t">{text}.</title>', f'<rect {size} rx="8" fill="#fff"/>']
+    lines = [head, f'<title id="t">{". ".join(texts)}.</title>', f'<rect {size} rx="8" fill="#fff"/>']
     return "\n".join([*lines, *bars, "</svg>", ""])

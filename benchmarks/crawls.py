@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 from benchmarks import measure
-from benchmarks.servers import local_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from scrapy import Spider
 
 SCRAPY, REDIS, FLEET = measure.SCRAPY, "scrapy-redis", "scrapy-bloom, fleet"
@@ -29,7 +28,7 @@ WAYS: dict[str, dict[str, Any]] = {
     FLEET: {"ADDONS": {"scrapy_bloom.Addon": 300}, "BLOOM_REDIS_URL": "server", "JOBDIR": "job"},
 }
 WAYS[UNSEEN] = WAYS[FLEET]
-"""Settings by name. "job" is a directory of the crawl's own, and "server" the URL of one."""
+"""Settings by name. "job" stands for a directory of the crawl's own, and "server" for the URL of one."""
 OURS = (measure.OURS, FLEET, UNSEEN)
 
 
@@ -55,19 +54,17 @@ def run_spider(spider: type[Spider], settings: Mapping[str, Any]) -> tuple[float
     return time.process_time() - began, crawler.stats.get_stats() if crawler.stats else {}
 
 
-def crawl(
-    way: str, url: str, directory: str, redis_url: str, settings: dict[str, Any], items: int = 0
-) -> measure.Figures:
+def crawl(way: str, url: str, places: dict[str, str], settings: dict[str, Any], items: int = 0) -> measure.Figures:
     """Crawl all that is linked from *url*, print the URL of each page, and return CPU time and when pages came.
 
-    Each page gives so many *items*.
+    Each page gives so many *items*; *places* are what the names in WAYS stand for.
     """
     from scrapy import Request, Spider
     from scrapy.linkextractors import LinkExtractor
 
     from scrapy_bloom import UnseenLinkExtractor
 
-    links = (UnseenLinkExtractor if way == UNSEEN else LinkExtractor)(allow=local_root(url))
+    links = (UnseenLinkExtractor if way == UNSEEN else LinkExtractor)(allow=urljoin(url, "/"))
     came: list[float] = []
 
     class SiteSpider(Spider):
@@ -83,7 +80,6 @@ def crawl(
             yield from response.follow_all(links.extract_links(response))
 
     logging.disable(logging.WARNING)
-    places = {"job": f"{directory}/job", "server": redis_url}
     own = {key: places.get(value, value) if isinstance(value, str) else value for key, value in WAYS[way].items()}
     cpu, _ = run_spider(SiteSpider, {**settings, **own})
     first, last = (came[0], came[-1]) if came else (time.time(), 0.0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.core.downloader import Slot
@@ -13,9 +14,6 @@ from scrapy.http import Response
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.reactor import CallLaterOnce, install_reactor, is_reactor_installed
 from scrapy.utils.test import get_crawler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BASES = ("DOWNLOAD_HANDLERS", "EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES")
 NOTHING_ELSE: dict[str, Any] = {f"{name}_BASE": {} for name in _BASES}

@@ -6,22 +6,20 @@ the true number of pages is in the range that is told, or not.
 
 from __future__ import annotations
 
+import argparse
 import math
 import random
 import re
 import statistics
 from collections import deque
+from collections.abc import Iterator
 from html import unescape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 from benchmarks import loops, measure
 from benchmarks.sites import site
 from scrapy_bloom.crawl.estimate import Estimate
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 Links = list[list[int]]
 """The numbers of the pages that each page links to; a crawl starts at page 0."""
@@ -41,9 +39,8 @@ class Told(NamedTuple):
 
 def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
     """Crawl, and print how often the range held."""
-    parser.add_argument(
-        "--seeds", type=loops.seeds, default="100-119", help="below 100 for tuning, 100 to 199 for scoring"
-    )
+    how = "below 100 for tuning, 100 to 199 for scoring"
+    parser.add_argument("--seeds", type=loops.seeds, default="100-119", help=how)
     options = parser.parse_args(arguments)
     graphs = [links_of(seed) for seed in options.seeds]
     for order in ("depth first", "breadth first"):

@@ -7,23 +7,21 @@ idle cores. Last comes what one new link takes of the server, in calls of 300, b
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha1
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from benchmarks import measure
 from benchmarks.crawls import FLEET, REDIS, SCRAPY, UNSEEN, crawl, sides
 from benchmarks.servers import generated_pages, redis_server, served
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-    from pathlib import Path
 
 ONE, ALONE = "Scrapy, one process", "scrapy-bloom, one worker"
 SIDES = {measure.OURS: FLEET, UNSEEN: UNSEEN, ALONE: FLEET, REDIS: REDIS, ONE: SCRAPY}
@@ -42,10 +40,8 @@ def run(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
     measure.print_environment("Scrapy", "scrapy-redis", "redis")
     with served(*generated_pages(options.pages, options.links)) as url:
         ways = sides(SIDES, options.old)
-        calls = {
-            name: partial(crawled, *way, url, options.pages, 1 if name.startswith((ONE, ALONE)) else 2)
-            for name, way in ways.items()
-        }
+        workers = {name: 1 if name.startswith((ONE, ALONE)) else 2 for name in ways}
+        calls = {name: partial(crawled, *way, url, options.pages, workers[name]) for name, way in ways.items()}
         found = measure.side_by_side(calls, options.rounds)
     measure.print_figures(f"{options.pages:,} pages with {options.links} links each", found)
     with redis_server() as (redis_url, client):
@@ -61,8 +57,8 @@ def crawled(way: str, package: Path | None, url: str, site_pages: int, workers: 
     with redis_server() as (redis_url, client), ExitStack() as stack:
 
         def start(settings: dict[str, int]) -> subprocess.Popen[str]:
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            given = (way, url, directory, redis_url, {**SETTINGS, **settings})
+            places = {"job": stack.enter_context(tempfile.TemporaryDirectory()), "server": redis_url}
+            given = (way, url, places, {**SETTINGS, **settings})
             command, environment = measure.command_for(crawl, *given, package=package)
             return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -78,9 +74,9 @@ def crawled(way: str, package: Path | None, url: str, site_pages: int, workers: 
     return {
         "pages a minute": 60 * pages / seconds,
         "workers' CPU, ms a page": sum(one["cpu"] for one in said) / pages * 1e3,
-        "commands a page": server["total_commands_processed"] / pages,
-        "kB to the server a page": server["total_net_input_bytes"] / pages / 1e3,
-        "server's CPU, us a page": _cpu(server) / pages * 1e6,
+        "commands a page": server["commands"] / pages,
+        "kB to the server a page": server["bytes"] / pages / 1e3,
+        "server's CPU, us a page": server["cpu"] / pages * 1e6,
     }
 
 
@@ -98,10 +94,10 @@ def _print_link_cost(redis_url: str, client: Any) -> None:
         queue.finish(0, "token", number, [Link(0, sha1(b"%d" % n).digest(), lane, entry) for n in numbers])
 
     def cost(call: Callable[[int], object]) -> float:
-        before = _cpu(_counters(client))
+        before = _counters(client)["cpu"]
         for number in range(1, CALLS + 1):
             call(number)
-        return (_cpu(_counters(client)) - before) / CALLS * 1e6
+        return (_counters(client)["cpu"] - before) / CALLS * 1e6
 
     ping, link = cost(lambda _: client.ping()), cost(finish) / CALL_LINKS
     print(f"A new link takes {link:.1f} us of the server's CPU, where a PING takes {ping:.0f} us.")
@@ -114,10 +110,5 @@ def _figures(worker: subprocess.Popen[str]) -> measure.Figures:
 
 def _counters(client: Any) -> dict[str, float]:
     info = client.info()
-    names = ("total_commands_processed", "total_net_input_bytes", "used_cpu_user", "used_cpu_sys")
-    return {name: float(info[name]) for name in names}
-
-
-def _cpu(counters: dict[str, float]) -> float:
-    """Return the seconds of CPU time in *counters*."""
-    return counters["used_cpu_user"] + counters["used_cpu_sys"]
+    cpu = info["used_cpu_user"] + info["used_cpu_sys"]
+    return {"commands": info["total_commands_processed"], "bytes": info["total_net_input_bytes"], "cpu": cpu}

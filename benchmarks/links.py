@@ -7,19 +7,17 @@ items from it does. The floor is what Scrapy leaves: the same pages fetched and 
 
 from __future__ import annotations
 
+import argparse
 import json
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks import measure
 from benchmarks.crawls import run_spider
-from benchmarks.servers import directory_pages, generated_pages, local_root, served
-
-if TYPE_CHECKING:
-    import argparse
+from benchmarks.servers import directory_pages, generated_pages, served
 
 ASKING, EXTRACTOR, FLOOR = "UnseenLinks", "UnseenLinkExtractor", "the floor: no links followed"
 ADDED, GUARDED = "UnseenLinkExtractor, add-on", "UnseenLinkExtractor, loop guard"
@@ -64,7 +62,6 @@ def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
 
     from scrapy_bloom.links.extractor import UnseenLinkExtractor, UnseenLinks
 
-    here = urlsplit(local_root(url)).netloc
     pages: set[str] = set()
 
     def parse_page(response: Any) -> None:
@@ -73,7 +70,7 @@ def crawled(url: str, name: str, pages_file: str) -> dict[str, Any]:
             _ = response.selector
 
     is_ours = name in (EXTRACTOR, ADDED, GUARDED)
-    extractor = (UnseenLinkExtractor if is_ours else LinkExtractor)(allow_domains=here)
+    extractor = (UnseenLinkExtractor if is_ours else LinkExtractor)(allow_domains=urlsplit(url).netloc)
     process_links = "unseen_links" if name == ASKING else None
 
     class LinkSpider(UnseenLinks, CrawlSpider):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
 from html import unescape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urljoin
 
 from benchmarks import measure
+from benchmarks.sites import Site, draw
 from benchmarks.sites.programs import GROUPS, NAMED
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops import aliases, kinds, novelty
@@ -21,12 +24,6 @@ from scrapy_bloom.loops.novelty import NOTHING, Answer, Novelty
 from scrapy_bloom.loops.share import Mark, Share
 from scrapy_bloom.url.canonical import canonicalize_url
 from scrapy_bloom.url.rules import resolve
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Iterator
-
-    from benchmarks.sites import Site, draw
 
 AT = (1, 2)  # times the honest pages
 ORDERS = {"lifo": False, "fifo": True}
@@ -39,7 +36,7 @@ _hrefs = re.compile(rb'<a href="?([^">]*)').findall
 class Result(NamedTuple):
     """What a crawl came to."""
 
-    at: dict[float, float]
+    at: dict[int, float]
     """The share of the honest pages, at each of AT."""
     by_part: Counter[str]
     """The pages of each section and trap."""
@@ -61,13 +58,7 @@ def seeds(text: str) -> range:
     return range(first, last + 1)
 
 
-def crawl(
-    drawn: Site,
-    budget: float = 2.0,
-    *,
-    fifo: bool = False,
-    by_kind: bool = True,
-) -> Result:
+def crawl(drawn: Site, budget: float = 2.0, *, fifo: bool = False, by_kind: bool = True) -> Result:
     """Crawl *drawn* with *budget* times its honest pages. Unless *by_kind*, the guard only limits URLs."""
     objection = objection_by(LoopOptions())
     add = ScalableBloomFilter(1_000_000, 1e-3).add
@@ -81,45 +72,34 @@ def crawl(
         lanes.setdefault(mark.lane if by_kind else "", deque()).append((url, mark))
         guard.waiting(group, mark.lane, 1)
 
-    def pop(lane: str) -> tuple[str, Mark]:
-        url, mark = lanes[lane].popleft() if fifo else lanes[lane].pop()
-        guard.handed_out(group, mark.lane)
-        return url, mark
-
     push(drawn.start, None, _fingerprint(drawn.start))
-    total, pages, is_over = len(drawn.honest), 0, False
+    total, is_over = len(drawn.honest), False
     reached: set[str] = set()
-    moments = {int(total * times): times for times in AT}
-    at: dict[float, float] = {}
+    shares: list[float] = []
     by_part: Counter[str] = Counter()
-    while group.waiting and pages < total * budget:
+    while group.waiting and len(shares) < total * budget:
         lane = guard.choose(group) if by_kind else ""
         if lane is None:
             is_over = True
             break
-        url, mark = pop(lane)
-        pages += 1
+        url, mark = lanes[lane].popleft() if fifo else lanes[lane].pop()
+        guard.handed_out(group, mark.lane)
         by_part[drawn.part_of(url)] += 1
         url, answer = _followed(drawn, url, seen)
         if answer is not None:
             reached |= {drawn.content_of(url)} & drawn.honest.keys()
-        if pages in moments:
-            at[moments[pages]] = len(reached) / total
+        shares.append(len(reached) / total)
         if answer is None or answer.status != 200:
             guard.page_done(mark, NOTHING)
             continue
-        guard.page_done(mark, judge.brought(Answer(url, answer.body, _form(answer))), url)
+        form = "markup" if "html" in answer.headers["Content-Type"] else "text"
+        guard.page_done(mark, judge.brought(Answer(url, answer.body, form)), url)
         for target, fingerprint in _new_links(url, answer, guard, seen):
             if not objection(target):
                 push(target, mark, fingerprint)
-    share = len(reached) / total
-    at = {times: at.get(times, share) for times in AT}
-    return Result(at, by_part, pages, group.waiting, is_over, share, advice_of(guard), seen)
-
-
-def advice_of(guard: Share) -> list[str]:
-    """Return the URL rules that *guard* suggests."""
-    return sorted({rule for alias in guard.aliases.believed() if (rule := alias.rule())})
+    at = {times: shares[min(total * times, len(shares)) - 1] for times in AT}
+    advice = sorted({rule for alias in guard.aliases.believed() if (rule := alias.rule())})
+    return Result(at, by_part, len(shares), group.waiting, is_over, shares[-1], advice, seen)
 
 
 def merged(drawn: Site, rule: str, urls: Iterable[str]) -> set[str]:
@@ -142,11 +122,6 @@ def _followed(drawn: Site, url: str, seen: set[str]) -> tuple[str, draw.Answer |
         return target, None
     seen.add(target)
     return target, drawn.page(target)
-
-
-def _form(answer: draw.Answer) -> str:
-    content_type = answer.headers["Content-Type"]
-    return "binary" if "octet" in content_type else "markup" if "html" in content_type else "text"
 
 
 def _new_links(url: str, answer: draw.Answer, guard: Share, seen: set[str]) -> Iterator[tuple[str, bytes]]:

@@ -6,9 +6,11 @@ section of a page is an item. Without directories, Debian's manuals of LLVM 14 a
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,9 +21,6 @@ from benchmarks.crawls import run_spider
 from benchmarks.servers import Site, files_in
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from scrapy.http import TextResponse
 
 PACKAGES = ("llvm-14-doc", "llvm-15-doc")

@@ -6,6 +6,7 @@ a fingerprinter turns them into 20 bytes. Opening is timed by the clock, with th
 
 from __future__ import annotations
 
+import argparse
 import gc
 import sys
 import tempfile
@@ -13,12 +14,9 @@ import time
 from functools import partial
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import measure
-
-if TYPE_CHECKING:
-    import argparse
 
 KILLED = "scrapy-bloom, after a kill"
 

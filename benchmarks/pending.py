@@ -8,17 +8,15 @@ left by ``kill -9`` and opened in new processes, which die in turn.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from benchmarks import measure
-
-if TYPE_CHECKING:
-    import argparse
 
 WORK_SECONDS = 2.0
 """After which a side has shown what handing out costs."""

@@ -6,18 +6,15 @@ object; building them is outside of the measured time.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import random
 import tempfile
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from urllib.parse import quote
 
 from benchmarks import measure
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
 
 _SECTIONS = ("news", "world", "about", "product", "category", "article", "review", "index", "list", "view", "help")
 _THINGS = ("forum", "thread", "user", "profile", "image", "download", "archive", "2024", "summer", "large", "garden")
@@ -48,9 +45,8 @@ def measured(name: str, has_jobdir: bool, sample: int) -> measure.Figures:
     chosen = new * 5
     random.Random(2).shuffle(chosen)
     with tempfile.TemporaryDirectory() as directory:
-        asked = load_object(measure.DUPEFILTERS[name]).from_crawler(
-            quiet_crawler({"JOBDIR": directory if has_jobdir else None})
-        )
+        crawler = quiet_crawler({"JOBDIR": directory if has_jobdir else None})
+        asked = load_object(measure.DUPEFILTERS[name]).from_crawler(crawler)
         asked.open()
         requests = [Request(url) for url in chosen]
         gc.collect()

@@ -11,21 +11,19 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from typing_extensions import Self
 
-    from typing_extensions import Self
-
-    Find = Callable[[str], bytes | None]
-    """Returns the page at a path; None if there is none."""
+Find = Callable[[str], bytes | None]
+"""Returns the page at a path; None if there is none."""
 
 
 def files_in(directory: Path) -> Find:
@@ -129,14 +127,6 @@ def served(paths: list[str], find: Find) -> Iterator[str]:
         find(path)
     with Site(find) as site:
         yield site.url + paths[0]
-
-
-def local_root(url: str) -> str:
-    """Return *url* up to its path; ValueError if it is not on 127.0.0.1."""
-    root = url[: url.index("/", len("http://")) + 1]
-    if urlsplit(root).hostname != "127.0.0.1":
-        raise ValueError(f"{root} is not on this machine")
-    return root
 
 
 @contextmanager

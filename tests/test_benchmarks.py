@@ -22,7 +22,7 @@ SMALL = {
     "links": "--pages 20 --links 5 --rounds 1",
     "loops": "--seeds 4-4 --budget 0.3 --orders fifo",
     "estimate": "--seeds 0-0",
-    "changes": "--pages 50 --rows 100",
+    "changes": "--pages 50 --percents 10 --rows 100",
 }
 
 

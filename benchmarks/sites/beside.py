@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
-from benchmarks.sites.pages import Page, content_of, shown
+from benchmarks.sites.pages import Links, Page, content_of, shown
 from benchmarks.sites.program import Program, link
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from benchmarks.sites.pages import Links
 
 PER_LIST = 50
 LINES = {"text": 4, "numbers": 24, "line": 1, "media": 1}
@@ -30,13 +25,13 @@ class Beside(Program):
         super().__init__(seed)
 
     def make(self) -> None:
-        names = (
-            ["blog"] if self.kind == "garbage" else [self.slug("section", n) + str(n) for n in range(len(self.sizes))]
-        )
+        names = [self.slug("section", n) + str(n) for n in range(len(self.sizes))]
+        if self.kind == "garbage":
+            names = ["blog"]
         self.keys = self.rng.choice([("lat", "lon", "z"), ("x", "y", "zoom"), ("n", "e", "level"), ("ll", "tt", "s")])
-        self.folders = (
-            names[:1] if "among" in self.kind else [f"{self.slug('trap', n)}-{n}" for n in range(len(self.shows))]
-        )
+        self.folders = [f"{self.slug('trap', n)}-{n}" for n in range(len(self.shows))]
+        if "among" in self.kind:
+            self.folders = names[:1]
         self.lists: dict[str, list[str]] = {"/": [f"/{name}/" for name in names]}
         self.items: dict[str, str] = {}
         for name, (content, size) in zip(names, self.sizes, strict=True):
@@ -153,27 +148,18 @@ def nothing(site: Beside, path: str, query: dict[str, str]) -> Page | None:
     return shown("Not here", "<p>We have moved this page.</p>", [link("/"), *site.entries(path, nothing)])
 
 
-class Trapped(NamedTuple):
-    """The content and size of each honest section, and the traps."""
-
-    sizes: tuple[tuple[str, int], ...]
-    shows: tuple[Show, ...]
-
-
-if TYPE_CHECKING:
-    Show = Callable[[Beside, str, dict[str, str]], Page | None]
-
+Show = Callable[[Beside, str, dict[str, str]], Page | None]
 THOUSANDS = (("text", 2_000), ("line", 3_000))
-SITES = {
-    "map of tiles": Trapped(THOUSANDS, (map_of_tiles,)),
-    "three endless": Trapped((*THOUSANDS, ("media", 300), ("numbers", 800)), (map_of_tiles, random_gallery, babble)),
-    "weather": Trapped(
-        (("numbers", 800), ("text", 700), ("text", 200), ("line", 60)), (babble, map_of_tiles, calendar)
-    ),
-    "garbage": Trapped((("text", 500),), (babble,)),
-    "tarpit": Trapped((("text", 500),), (babble,)),
-    "tarpit among posts": Trapped((("text", 500),), (babble,)),
-    "no scheme": Trapped((("text", 300), ("line", 300)), (nothing,)),
-    "one slash more": Trapped((("text", 300), ("line", 300)), (nothing,)),
+OTHERS = (("text", 300), ("line", 300))
+SITES: dict[str, tuple[tuple[tuple[str, int], ...], tuple[Show, ...]]] = {
+    "map of tiles": (THOUSANDS, (map_of_tiles,)),
+    "three endless": ((*THOUSANDS, ("media", 300), ("numbers", 800)), (map_of_tiles, random_gallery, babble)),
+    "weather": ((("numbers", 800), ("text", 700), ("text", 200), ("line", 60)), (babble, map_of_tiles, calendar)),
+    "garbage": ((("text", 500),), (babble,)),
+    "tarpit": ((("text", 500),), (babble,)),
+    "tarpit among posts": ((("text", 500),), (babble,)),
+    "no scheme": (OTHERS, (nothing,)),
+    "one slash more": (OTHERS, (nothing,)),
 }
+"""By their name: the content and size of each honest section, and the traps."""
 BESIDE: dict[str, Callable[[int], Beside]] = {name: partial(Beside, kind=name) for name in SITES}

@@ -5,15 +5,12 @@ A section adds its pages and yields the paths that the home page links to.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from benchmarks.sites.pages import Page, Wording
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 @dataclass

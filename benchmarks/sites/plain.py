@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from benchmarks.sites.pages import shown
+from benchmarks.sites.pages import Links, Page, shown
 from benchmarks.sites.program import Program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.sites.pages import Links, Page
 
 PAGES = 2_500
 """Of each site: a host that shows so many without news is given up long before its end."""
@@ -168,9 +163,8 @@ def sessions(site: PlainSite) -> None:
         path = f"{starts[0]}/photo/{n}"
         for k, start in enumerate(starts):
             url, on = f"{start}/photo/{n}", starts[(k + (n % 500 == 499)) % 3]
-            links = [(f"{on}/photo/{n + 1}", "next")] * (n + 1 < PAGES) + [
-                (f"{start}/photo/{n * 7 % PAGES}", "like this")
-            ]
+            links = [(f"{on}/photo/{n + 1}", "next")] * (n + 1 < PAGES)
+            links.append((f"{start}/photo/{n * 7 % PAGES}", "like this"))
             site.add(url, f'<img src="/media/photo{n:05}.jpg" alt="">', links)
             if k:
                 site.copies[url] = path

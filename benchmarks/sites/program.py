@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-from benchmarks.sites.pages import Answer, Layout, Page, Wording
+from benchmarks.sites.pages import Answer, Layout, Links, Page, Wording
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from benchmarks.sites.pages import Links
+Values = Mapping[str, object]
 
 Query = dict[str, str]
 JUDGE = 100
@@ -121,7 +119,7 @@ class Route:
         self.query = dict(parse_qsl(query, keep_blank_values=True))
         self._match_query = {key: _pattern(value, ".+?").fullmatch for key, value in self.query.items()}
 
-    def url(self, values: Mapping[str, object], options: Mapping[str, object]) -> str:
+    def url(self, values: Values, options: Values) -> str:
         """Return the URL of a record, with further *options* in its query."""
         path = self.path.format_map({key: quote(str(value), safe="/+:") for key, value in values.items()})
         query = {key: form.format_map(values) for key, form in self.query.items()}
@@ -178,17 +176,15 @@ class Routed(Program):
 
     # -- URLs --------------------------------------------------------------------------------------------------------
 
-    def url(self, kind: str, of: Mapping[str, object], **options: object) -> str:
+    def url(self, kind: str, of: Values, **options: object) -> str:
         """Return the URL of the page of *kind* of a record, sorted *options* in its query."""
         kept = {self.given.get(key, key): value for key, value in sorted(options.items()) if value is not None}
         return self.forms[kind].url(of, kept)
 
-    def to(
-        self, kind: str, text: str = "", of: Mapping[str, object] | None = None, **options: object
-    ) -> tuple[str, str]:
+    def to(self, kind: str, text: str = "", of: Values | None = None, **options: object) -> tuple[str, str]:
         return self.url(kind, of or {}, **options), text or kind
 
-    def to_each(self, texts: Mapping[str, str], of: Mapping[str, object], **options: object) -> Links:
+    def to_each(self, texts: Mapping[str, str], of: Values, **options: object) -> Links:
         """Return a link to each kind of page of a record, with its text."""
         return [self.to(kind, text, of, **options) for kind, text in texts.items()]
 
@@ -196,9 +192,7 @@ class Routed(Program):
         """Return a link to the page of each of some records, with its name."""
         return [self.to(kind, self.name(*noun, value), {key: value}) for value in values]
 
-    def to_choices(
-        self, kind: str, of: Mapping[str, object], given: Mapping[str, object], choices: Mapping[str, Iterable[object]]
-    ) -> Links:
+    def to_choices(self, kind: str, of: Values, given: Values, choices: Mapping[str, Iterable[object]]) -> Links:
         """Return a link to a list with each of the *choices* for an option, and the options that are *given*."""
         links: Links = []
         for key, values in choices.items():
@@ -213,10 +207,10 @@ class Routed(Program):
         """Return the kind, the values and the options of *url*; the kind is "" if there is none."""
         path, _, text = url.removeprefix(self.host).partition("?")
         query = dict(parse_qsl(text, keep_blank_values=True))
-        found = [(kind, route.match(unquote(path), query)) for kind, route in self.forms.items()]
-        fitting = [
-            (len(self.forms[kind].query), -len(values), kind, values) for kind, values in found if values is not None
-        ]
+        fitting = []
+        for kind, route in self.forms.items():
+            if (values := route.match(unquote(path), query)) is not None:
+                fitting.append((len(route.query), -len(values), kind, values))
         _, _, kind, values = max(fitting, key=itemgetter(0, 1), default=(0, 0, "", Query()))
         back = {there: here for here, there in self.given.items()}
         fixed = self.forms[kind].query if kind else {}

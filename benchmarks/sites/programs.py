@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.sites.beside import BESIDE
 from benchmarks.sites.draw import site
@@ -11,9 +12,6 @@ from benchmarks.sites.plain import ITEMS, SHAPES, PlainSite
 from benchmarks.sites.records import Learning, Library
 from benchmarks.sites.source_and_shop import Shop, SourceHost
 from benchmarks.sites.wiki_and_board import Board, SpaceWiki
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAMS = (Library, Learning, SourceHost, Shop, SpaceWiki, Board)
 GROUPS: dict[str, dict[str, Callable[[int], Any]]] = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from benchmarks.sites.pages import Page, shown
+from benchmarks.sites.pages import Links, Page, shown
 from benchmarks.sites.program import Query, Routed, link, picked, table
-
-if TYPE_CHECKING:
-    from benchmarks.sites.pages import Links
 
 _KOHA = table("""
 main main.pl  record detail.pl?biblionumber={n}  marc MARCdetail.pl?biblionumber={n}
@@ -276,10 +273,8 @@ class Learning(Routed):
         links.append(self.to("subscribe", "Subscribe", {"m": m, "key": self.token("key", self.count, bits=40)}))
         return shown(self.name("module", m), "", links + self.pager(own, q, {"m": q["m"]}))
 
-    def show_discussion(self, q: Query) -> Page | None:
+    def show_discussion(self, q: Query) -> Page:
         d = int(q["d"])
-        if d not in self.forum_of:
-            return None
         links, parts = [self.to("forum", "Forum", {"m": self.forum_of[d]})], []
         for n in range(self.seeded(d).randint(1, 4)):
             p = d * 10 + n

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from urllib.parse import urlencode
 
-from benchmarks.sites.pages import Page, shown
+from benchmarks.sites.pages import Links, Page, shown
 from benchmarks.sites.program import Query, Routed, link, picked, table
-
-if TYPE_CHECKING:
-    from benchmarks.sites.pages import Links
 
 _GITLAB = table("""
 home /explore  repo /dev/{repo}  tree /dev/{repo}/-/tree/{ref}/{path}  root /dev/{repo}/-/tree/{ref}
@@ -40,6 +37,7 @@ class SourceHost(Routed):
         self.repos = [self.slug("repo", n) + str(n) for n in range(2)]
         self.commits = {repo: [self.token(repo, n, bits=160) for n in range(self.many(150))] for repo in self.repos}
         self.files: dict[str, list[str]] = {}
+        self.issues = range(1, self.many(80))
         self.note("home", "/")
         self.main = "branch/main" if self.is_judge else "main"
         for repo in self.repos:
@@ -52,10 +50,6 @@ class SourceHost(Routed):
             self.note("issue", *(self.url("issue", {"repo": repo, "n": n}) for n in self.issues))
             self.pages_of("log", self.commits[repo], {"repo": repo, "ref": self.main})
             self.pages_of("issues", list(self.issues), {"repo": repo})
-
-    @property
-    def issues(self) -> range:
-        return range(1, self.many(80))
 
     def folders(self, repo: str) -> list[str]:
         return sorted({name.split("/")[0] for name in self.files[repo]})
@@ -210,13 +204,11 @@ class SourceHost(Routed):
         if n not in self.issues:
             return None
         of, rng = {"repo": q["repo"]}, self.seeded(q["repo"], n)
-        html = "".join(
-            f"<p>{self.date(n, k)}</p>{self.text(q['repo'], 'comment', n, k, size=2)}" for k in range(rng.randint(1, 4))
-        )
+        comments = range(rng.randint(1, 4))
+        html = [f"<p>{self.date(n, k)}</p>{self.text(q['repo'], 'comment', n, k, size=2)}" for k in comments]
         links = [self.user((n, 1)), self.to("issues", "Label", of, label_name=rng.choice(["bug", "docs", "feature"]))]
-        links += [self.to("new", "New issue", of)]
-        links += [self.to("issue", "related", {**of, "n": rng.choice(self.issues)})]
-        return shown(self.name(q["repo"], "issue", n), html, links)
+        links += [self.to("new", "New issue", of), self.to("issue", "related", {**of, "n": rng.choice(self.issues)})]
+        return shown(self.name(q["repo"], "issue", n), "".join(html), links)
 
 
 _SHOPIFY = table("""
@@ -253,11 +245,9 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
 
     def make(self) -> None:
         self.products = {f"{self.slug('product', n)}-{n}": n for n in range(self.many(400))}
-        names = [self.slug("collection", n) + f"-{n}" for n in range(self.many(18))]
-        self.collections = {
-            name: list(self.products)[n :: len(names)] + self.seeded(name).sample(list(self.products), 12)
-            for n, name in enumerate(names)
-        }
+        names, products = [self.slug("collection", n) + f"-{n}" for n in range(self.many(18))], list(self.products)
+        own = [products[n :: len(names)] + self.seeded(name).sample(products, 12) for n, name in enumerate(names)]
+        self.collections = dict(zip(names, own, strict=True))
         self.posts = [f"{self.slug('post', n)}-{n}" for n in range(self.many(60))]
         self.infos = ["shipping", "returns", "about-us", "contact", "size-guide"]
         self.note("main", "/", self.url("collections", {}))
@@ -265,8 +255,8 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         self.known("post", "post", self.posts)
         self.known("page", "page_name", self.infos)
         self.pages_of("news", self.posts)
-        for name, own in self.collections.items():
-            self.pages_of("collection", own, {"c": name})
+        for name, listed in self.collections.items():
+            self.pages_of("collection", listed, {"c": name})
 
     def show(self, path: str, query: Query) -> Page | None:
         kind, *_ = self.match(f"{path}?{urlencode(query)}")
@@ -292,10 +282,8 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
     def show_collections(self, q: Query) -> Page:
         return shown("Collections", "", self.to_named(f"{self.language}collection", "c", self.collections))
 
-    def show_product(self, q: Query) -> Page | None:
-        n = self.products.get(q["p"])
-        if n is None:
-            return None
+    def show_product(self, q: Query) -> Page:
+        n = self.products[q["p"]]
         rng = self.seeded("product", n)
         variants = [str(40_000_000_000_000 + n * 100 + v) for v in range(rng.randint(2, 8))]
         html = f"<h3>{self.name('product', n)}</h3><p>{rng.randint(5, 300)}.95 EUR</p>{self.text('product', n, size=2)}"
@@ -317,11 +305,8 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
                 products = [p for p in products if self.seeded(p, key, value).random() < 0.35]
         return sorted(products, key=lambda p: self.token(p, q["sort_by"]) if "sort_by" in q else "")
 
-    def show_collection(self, q: Query) -> Page | None:
-        own = self.collections.get(q["c"])
-        if own is None:
-            return None
-        own, of = self.chosen(own, q), picked(q, "c", "tags")
+    def show_collection(self, q: Query) -> Page:
+        own, of = self.chosen(self.collections[q["c"]], q), picked(q, "c", "tags")
         links = [self.here("within", self.name("product", p), {"c": q["c"], "p": p}) for p in self.part(own, q)]
         links += self.pager(own, q, of)
         options = {key: value for key, value in q.items() if key == "sort_by" or key.startswith("filter")}
@@ -342,10 +327,9 @@ variant attribute_pa_color  _pos pos  _sid v  _ss src  pr_seq seq  pr_rec_id rec
         self.count += 1
         own = self.chosen(self.seeded(q["word"]).sample(list(self.products), 24), q)
         sid = self.token("search", self.count, bits=36)
-        links = [
-            self.here("product", self.name("product", p), {"p": p}, _pos=n, _sid=sid, _ss="r")
-            for n, p in enumerate(self.part(own, q), 1)
-        ]
+        links: Links = []
+        for n, p in enumerate(self.part(own, q), 1):
+            links += [self.here("product", self.name("product", p), {"p": p}, _pos=n, _sid=sid, _ss="r")]
         links += self.searches(3, q["word"], "more") + self.pager(own, q, {"word": q["word"]})
         return shown(f"Results for {q['word']}", "", links)
 

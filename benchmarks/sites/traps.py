@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from benchmarks.sites.pages import Page, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from benchmarks.sites.honest import Section
-    from benchmarks.sites.pages import Links, Wording
+from benchmarks.sites.honest import Section
+from benchmarks.sites.pages import Links, Page, Wording, shown
 
 
 class Ask(NamedTuple):
@@ -86,11 +82,6 @@ class Trap:
     def words(self, key: object, count: int) -> list[str]:
         return self.seeded(key).sample(self.wording.words[:300], count)
 
-    @property
-    def targets(self) -> list[str]:
-        """The pages of the host."""
-        return list(self.host.pages)
-
     def claims(self, ask: Ask) -> bool:
         if self.params:
             return any(key in ask.query for key in self.params)
@@ -107,15 +98,12 @@ class Trap:
         links = [(rewrite(href) if href in self.host.pages else href, text) for href, text in page.links]
         return replace(page, links=links + more)
 
-    def first_honest(self, *paths: str) -> str:
-        return next((path for path in paths if path in self.pages), "")
-
     def to(self, **query: object) -> str:
         return f"{self.root}?{urlencode(query)}"
 
     def known(self, rng: random.Random, count: int) -> Links:
         """Return links to some of the host's pages."""
-        targets = self.targets
+        targets = list(self.host.pages)
         found = rng.sample(targets, min(count, len(targets)))
         return [(href, self.wording.name(href)) for href in found]
 
@@ -155,10 +143,6 @@ def without(url: str, *keys: str) -> str:
     return f"{base}?{urlencode(kept)}" if kept else base
 
 
-def setting(key: str, value: str) -> Callable[[str], str]:
-    return lambda url: with_query(url, **{key: value})
-
-
 @endless()
 def calendar(t: Trap, ask: Ask) -> Page:
     """Months of an empty calendar, for ever in both directions."""
@@ -172,14 +156,14 @@ def calendar(t: Trap, ask: Ask) -> Page:
 def past_the_end(t: Trap, ask: Ask) -> Page:
     """A list whose pages go on past the last one."""
     at = ask.number("page", 1)
-    links = [(href, t.wording.name(href)) for href in t.targets[(at - 1) * 10 : at * 10]]
+    links = [(href, t.wording.name(href)) for href in list(t.host.pages)[(at - 1) * 10 : at * 10]]
     return shown("All pages", "", links + [(t.to(page=other), str(other)) for other in (at + 1, at + 2, at + 10)])
 
 
 def session_in_query(t: Trap) -> None:
     """A session in a parameter of any name, a new one on each page."""
     t.params = [key := t.rng.choice(["zx", "osCsid", "visitor", "k", "_s"])]
-    t.copies.rewrite = lambda ask: setting(key, t.fresh())
+    t.copies.rewrite = lambda ask: partial(with_query, **{key: t.fresh()})
     t.on_page = lambda path: [(with_query(path, **{key: t.fresh()}), "view")]
 
 
@@ -203,7 +187,8 @@ def junk_behind(t: Trap) -> None:
     """Anything behind an item's path shows the item: /article/12/contact/about/contact."""
     words = t.words("junk", 6)
     t.pattern = pattern = re.compile(rf"(?:/(?:{'|'.join(words)}))+/?$")
-    t.copies.plain = lambda ask: t.first_honest(pattern.sub("", ask.url), pattern.sub("/", ask.url))
+    ends = ("", "/")
+    t.copies.plain = lambda ask: next((url for end in ends if (url := pattern.sub(end, ask.url)) in t.pages), "")
     t.copies.more = lambda ask: [(f"{ask.url.rstrip('/')}/{word}", word) for word in words]
     t.on_page = lambda path: [] if "?" in path else t.copies.more(Ask.of(path))[:2]
 
@@ -211,7 +196,7 @@ def junk_behind(t: Trap) -> None:
 def referrer(t: Trap) -> None:
     """Links that say where they were found."""
     t.params = [key := t.rng.choice(["ref", "from", "source", "via"])]
-    t.copies.rewrite = lambda ask: setting(key, t.copies.plain(ask))
+    t.copies.rewrite = lambda ask: partial(with_query, **{key: t.copies.plain(ask)})
     t.on_page = lambda path: [
         (with_query(href, **{key: path}), text) for href, text in t.pages[path].links[:5] if href in t.host.pages
     ]
@@ -275,9 +260,8 @@ def search(t: Trap, ask: Ask) -> Page:
     words = asked.split()
     links = t.known(rng, 6)
     links += [(t.to(q=" ".join([*words[-2:], word])), word) for word in rng.sample(t.wording.words, 6)]
-    return shown(
-        "Results for " + " ".join(words), "", [*links, (t.to(q=asked, page=ask.number("page", 1) + 1), "more")]
-    )
+    links.append((t.to(q=asked, page=ask.number("page", 1) + 1), "more"))
+    return shown("Results for " + " ".join(words), "", links)
 
 
 @endless(lambda t: t.wording.sentences(t.salt, t.rng.choice([15, 60])))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from benchmarks.sites.pages import Page, shown
+from benchmarks.sites.pages import Links, Page, shown
 from benchmarks.sites.program import Query, Routed, link, picked, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from benchmarks.sites.pages import Links
 
 _CONFLUENCE = table("""
 main /  page /display/{s}/{t}  by_id /pages/viewpage.action?pageId={n}  space /display/{s}
@@ -78,9 +74,7 @@ class SpaceWiki(Routed):
     def show_main(self, q: Query) -> Page:
         return shown("Dashboard", self.text("main"), self.to_named("space", "s", self.spaces))
 
-    def show_space(self, q: Query) -> Page | None:
-        if q["s"] not in self.spaces:
-            return None
+    def show_space(self, q: Query) -> Page:
         own = range(self.spaces.index(q["s"]), len(self.titles), len(self.spaces))
         return shown(q["s"], self.text("space", q["s"]), self.to_pages(own[:10]))
 
