@@ -107,6 +107,11 @@ class Site(ThreadingHTTPServer):
         self.statuses: Counter[int] = Counter()
         self.bytes_sent = 0
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of crawls that are killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
