@@ -57,17 +57,13 @@ def as_dict(page: int, item: int) -> Any:
     return values(page, item) if page % 3 else {**values(page, item), "price": page / 4, "note": None}
 
 
-def as_item(page: int, item: int) -> Any:
-    return ScrapyItem(values(page, item))
-
-
-def as_dataclass(page: int, item: int) -> Any:
-    return DataItem(**{**values(page, item), "note": ["a", "b,c"]})
-
-
-def as_attrs(page: int, item: int) -> Any:
-    return AttrsItem(**values(page, item))
-
+MAKERS: list[Callable[[int, int], Any]] = [
+    as_dict,
+    lambda page, item: ScrapyItem(values(page, item)),
+    lambda page, item: DataItem(**{**values(page, item), "note": ["a", "b,c"]}),
+    lambda page, item: AttrsItem(**values(page, item)),
+]
+ITEMS = [make(page, item) for page in range(3) for make in MAKERS for item in range(2)]
 
 # -- exporters ---------------------------------------------------------------------------------------------------------
 
@@ -240,10 +236,6 @@ def different(one: Path, other: Path) -> list[str]:
     """Return the names of files that only one of two directories has, or that differ."""
     ours, plain = ({path.name: content(path) for path in each.iterdir() if path.is_file()} for each in (one, other))
     return sorted(name for name in {**ours, **plain} if ours.get(name) != plain.get(name))
-
-
-MAKERS = (as_dict, as_item, as_dataclass, as_attrs)
-ITEMS = [make(page, item) for page in range(3) for make in MAKERS for item in range(2)]
 
 
 def test_a_job_writes_the_same_bytes(tmp_path: Path) -> None:
