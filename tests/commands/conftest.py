@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scrapy_bloom.commands.command_line import main
-from tests.fleet.commands import Command
+from tests.fleet.commands import Command, write_project
 from tests.support.crawls import Pages, Site
 from tests.support.engine import Engine, PlainSpider, opened
 
@@ -20,20 +20,18 @@ Scrapy = Callable[..., CompletedProcess[str]]
 
 PAGES = 80
 
-SETTINGS = """
-BOT_NAME = "shop"
-SPIDER_MODULES = ["shop.spiders"]
-DUPEFILTER_CLASS = "scrapy_bloom.components.dupefilter.BloomDupeFilter"
-SCHEDULER = "scrapy_bloom.components.scheduler.DurableScheduler"
-EXTENSIONS = {"scrapy.extensions.feedexport.FeedExporter": None, "scrapy_bloom.components.feeds.FeedExporter": 0}
-BLOOM_FORGET_FAILED = True
-BLOOM_CAPACITY = 40
-RETRY_ENABLED = False
-TELNETCONSOLE_ENABLED = False
-LOG_LEVEL = "INFO"
-SCHEDULER_PRIORITY_QUEUE = "scrapy.pqueues.DownloaderAwarePriorityQueue"
-"""
-
+SETTINGS = {
+    "DUPEFILTER_CLASS": "scrapy_bloom.components.dupefilter.BloomDupeFilter",
+    "SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler",
+    "EXTENSIONS": {
+        "scrapy.extensions.feedexport.FeedExporter": None,
+        "scrapy_bloom.components.feeds.FeedExporter": 0,
+    },
+    "BLOOM_FORGET_FAILED": True,
+    "BLOOM_CAPACITY": 40,
+    "RETRY_ENABLED": False,
+    "SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue",
+}
 SPIDERS = '''
 import scrapy
 
@@ -98,13 +96,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory, site: Site) -> Path:
     """A project with the spider ``books``."""
-    project = tmp_path_factory.mktemp("project")
-    (project / "shop").mkdir()
-    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
-    (project / "shop" / "__init__.py").touch()
-    (project / "shop" / "settings.py").write_text(SETTINGS)
-    (project / "shop" / "spiders.py").write_text(SPIDERS.replace("SITE", site.url))
-    return project
+    return write_project(tmp_path_factory.mktemp("project"), SPIDERS.replace("SITE", site.url), **SETTINGS)
 
 
 @pytest.fixture(scope="session")

@@ -111,21 +111,18 @@ def test_what_scrapy_redis_clears_at_its_start_is_forgotten(make: Make, server: 
     dupefilter.close("finished")
 
 
-def test_durable_scheduler_is_refused(server: RedisServer) -> None:
-    """A queue that is one worker's does not go with a filter that is all workers'."""
-    crawler = quick_crawler(
-        Spider, {"SCHEDULER": "scrapy_bloom.components.scheduler.DurableScheduler", "BLOOM_REDIS_URL": server.url}
-    )
-    with pytest.raises(SettingsError, match="FleetScheduler"):
-        RedisBloomDupeFilter.from_crawler(crawler)
-
-
-def test_fleet_scheduler_needs_its_filter(server: RedisServer) -> None:
-    """With a filter of its own, each worker would fetch everything."""
-    crawler = quick_crawler(Spider, {"BLOOM_REDIS_URL": server.url})
-    crawler.spider = Spider("pages")
-    with pytest.raises(SettingsError, match="RFPDupeFilter"):
-        FleetScheduler.from_crawler(crawler).open(crawler.spider)
+@pytest.mark.parametrize(
+    ("kind", "scheduler", "named"),
+    [
+        (RedisBloomDupeFilter, "scrapy_bloom.DurableScheduler", "FleetScheduler"),
+        (FleetScheduler, "scrapy_bloom.FleetScheduler", "RFPDupeFilter"),
+    ],
+)
+def test_queue_and_filter_are_both_of_all_workers(kind: Any, scheduler: str, named: str) -> None:
+    """With a filter of its own, each worker would fetch everything; with a queue of its own, it would miss pages."""
+    crawler = quick_crawler(Spider, {"SCHEDULER": scheduler, "BLOOM_REDIS_URL": "redis://127.0.0.1:1"})
+    with pytest.raises(SettingsError, match=named):
+        kind.from_crawler(crawler)
 
 
 @pytest.mark.slow

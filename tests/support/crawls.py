@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import scrapy
 from scrapy import crawler as scrapys
@@ -217,8 +218,8 @@ def start(site: Site, directory: Path, settings: Mapping[str, Any], *, without_r
     usual = {"URLS": start_at, "LOG_FILE": str(directory / "log"), "TELNETCONSOLE_ENABLED": False}
     quick = {"RETRY_TIMES": 1, "BLOOM_CAPACITY": 1000, "CONCURRENT_REQUESTS_PER_DOMAIN": 16}
     if without_reactor:  # its HTTP client is a package that few have installed
-        usual |= {"TWISTED_REACTOR_ENABLED": False, "PAGES": site.pages}
-        usual |= {"DOWNLOADER_MIDDLEWARES": {"tests.support.crawls.AnswerFromMemory": 1}}
+        usual |= {"TWISTED_REACTOR_ENABLED": False}
+        usual |= {"DOWNLOADER_MIDDLEWARES": {"tests.support.crawls.FetchInThread": 1}}
         usual |= {"DOWNLOAD_HANDLERS": dict.fromkeys(["http", "https", "ftp", "s3"])}
     call = {**usual, **quick, "REMOTE_CONTROL_ENABLED": False, "CHILD": str(directory), **settings}
     return Running(directory, call)
@@ -234,25 +235,12 @@ def crawl(site: Site, directory: Path, settings: Mapping[str, Any], **others: An
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-class AnswerFromMemory:
-    """Downloader middleware: has the pages of a site."""
-
-    def __init__(self, crawler: Any) -> None:
-        self._pages = crawler.settings["PAGES"]
-        self._child = Path(crawler.settings["CHILD"])
-
-    @classmethod
-    def from_crawler(cls, crawler: Any) -> Self:
-        return cls(crawler)
+class FetchInThread:
+    """Downloader middleware: fetches pages without Scrapy's HTTP clients."""
 
     async def process_request(self, request: scrapy.Request, spider: Any = None) -> HtmlResponse:
-        path = "/" + request.url.split("/", 3)[3]
-        with (self._child / "asked").open("a") as asked:
-            asked.write(path + "\n")
-        while path.startswith("/held") and not (self._child / "release").exists():
-            await asyncio.sleep(0.01)
-        links = self._pages[path]
-        return HtmlResponse(request.url, body=html(links), encoding="utf-8")
+        body = await asyncio.to_thread(lambda: urlopen(request.url).read())
+        return HtmlResponse(request.url, body=body, encoding="utf-8")
 
 
 class FollowSpider(scrapy.Spider):

@@ -38,7 +38,7 @@ import scrapy
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job.inspect import inspect_job
-from tests.fleet.commands import Command
+from tests.fleet.commands import Command, write_project
 from tests.support.processes import PROCESSES
 from tests.zoo.child import REFERENCE, Order, Species, crawl, feeds_of, has_ended, settings_of, stats_in
 from tests.zoo.site import Site
@@ -239,14 +239,12 @@ store.LONGEST_SECONDS = 3_600.0  # on a slow machine, pages take longer than 30 
 def _fleet(order: Order, here: Path, redis_url: str, kill_at: int, total: Callable[[], int]) -> bool:
     """Crawl with two workers; kill one after *kill_at* hits, unless 0. Return whether they hang."""
     spider = order.species.load()
-    settings = {**settings_of(order, spider), "SPIDER_MODULES": ["zoo_spider"]}
+    settings = settings_of(order, spider)
     settings |= {"ZOO": str(here / order.species.name), "BLOOM_REDIS_URL": redis_url}
     settings["BLOOM_REDIS_KEY"] = here.parent.name  # a site may have the port of an earlier one
     for name in ("FEEDS", "JOBDIR", "ADDONS"):
         del settings[name]
-    (here / "scrapy.cfg").write_text("[settings]\ndefault = zoo_settings\n")
-    (here / "zoo_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
-    (here / "zoo_spider.py").write_text(PROJECT.format(module=order.species.module, name=order.species.name))
+    write_project(here, PROJECT.format(module=order.species.module, name=order.species.name), **settings)
     arguments = ["crawl", spider.name, "--workers", "2", "-o", "items.jl", "-a", f"base={order.url}"]
     command = Command(here, *arguments)
     end = time.monotonic() + PATIENCE
