@@ -21,10 +21,11 @@ from scrapy_bloom.components import serialize
 from scrapy_bloom.components.changes import SpiderChanges
 from scrapy_bloom.components.fingerprints import fingerprints_of
 from scrapy_bloom.components.hooks import missing_hooks, wake_engine, watch_engine
-from scrapy_bloom.components.job_notes import SpiderState, StartUrls
-from scrapy_bloom.components.requests import JobRequests, Requests, scrapys_order
+from scrapy_bloom.components.requests import Requests, scrapys_order
 from scrapy_bloom.components.spider_crawl import SpiderCrawl, crawl_of
 from scrapy_bloom.components.startup import (
+    SpiderState,
+    StartUrls,
     end_crawl,
     job_directory,
     keep_spider_state,
@@ -244,7 +245,7 @@ class _Assembly:
             writes_at_once=not self._keeps_requests,
         )
         on_error.callback(store.abandon)
-        return store, JobRequests(order, self._crawler.spider), guard
+        return store, Requests(order, self._crawler.spider, stored=True), guard
 
     def _take_in(self, files: JobFiles, jobdir: Path) -> None:
         """Take in what Scrapy's own scheduler has left, and log what the last run has left."""

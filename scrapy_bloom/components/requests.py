@@ -61,37 +61,21 @@ def asked_for(request: Request) -> str:
 
 
 class Requests:
-    """The requests of a crawl in memory, in this *order*."""
+    """The requests of a crawl, in this *order*: in memory, or if they are *stored* in a job, as bytes.
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    What would not come back from a job as it was stays in memory. Callbacks are methods of *spider*.
+    """
 
-    def pending(self, request: Request, fingerprint: bytes | None, mark: Mark | None = None) -> Pending:
-        """Return *request*, which is about to be queued, as plain data; without a *fingerprint* it is not filtered."""
-        return Pending(lane_in(self._order, request, mark), fingerprint, None, request, mark)
-
-    def restored(self, body: bytes) -> tuple[Request, Mark | None] | list[tuple[Request, bytes | None]]:
-        """Return the request in *body*, and the loop guard's mark of it. May raise any exception.
-
-        If *body* is a start URL that was pushed to a server, return a list: the requests that it leads to, each with
-        its fingerprint, or None if it is not filtered.
-        """
-        raise NotImplementedError
-
-
-class JobRequests(Requests):
-    """The requests of *spider* in a job: bytes, except for those that would not come back as they were."""
-
-    def __init__(self, order: Order, spider: Spider | None) -> None:
-        super().__init__(order)
-        self._spider = spider
+    def __init__(self, order: Order, spider: Spider | None = None, *, stored: bool = False) -> None:
+        self._order, self._spider, self._is_stored = order, spider, stored
         self._has_warned = False
 
     def pending(self, request: Request, fingerprint: bytes | None, mark: Mark | None = None) -> Pending:
-        """Return *request*, which is about to be queued, as plain data."""
+        """Return *request*, which is about to be queued, as plain data; without a *fingerprint* it is not filtered."""
         lane = lane_in(self._order, request, mark)
         try:
-            return Pending(lane, fingerprint, serialize.dumps(request, self._spider, mark))
+            if self._is_stored:
+                return Pending(lane, fingerprint, serialize.dumps(request, self._spider, mark))
         except ValueError as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -101,8 +85,12 @@ class JobRequests(Requests):
                     request,
                     error,
                 )
-            return Pending(lane, fingerprint, None, request, mark)
+        return Pending(lane, fingerprint, None, request, mark)
 
-    def restored(self, body: bytes) -> tuple[Request, Mark | None]:
-        """Return the request in *body*, and the loop guard's mark of it. May raise any exception."""
+    def restored(self, body: bytes) -> tuple[Request, Mark | None] | list[tuple[Request, bytes | None]]:
+        """Return the request in *body*, and the loop guard's mark of it. May raise any exception.
+
+        If *body* is a start URL that was pushed to a server, return a list: the requests that it leads to, each with
+        its fingerprint, or None if it is not filtered.
+        """
         return serialize.loads(body, self._spider)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from scrapy.crawler import Crawler
 
-    from scrapy_bloom.components.job_notes import StartUrls
     from scrapy_bloom.components.requests import Requests
+    from scrapy_bloom.components.startup import StartUrls
     from scrapy_bloom.crawl.changes import GivenItem
     from scrapy_bloom.crawl.crawl import Crawl
     from scrapy_bloom.frontier.page import Page

@@ -179,8 +179,7 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
-        changes = self.added, self.done, self.fingerprints, self.feeds, self.pages
-        return not any((*changes, self.notes, self.failed, self.forgotten, self.put_back, self.figures))
+        return self == Batch(state=self.state)
 
     def add(self, id_: int, lane: Lane, body: bytes) -> None:
         """Write the new request *id_* of *lane*."""
