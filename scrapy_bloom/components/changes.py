@@ -19,7 +19,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from scrapy_bloom.components import serialize
-from scrapy_bloom.components.spider_crawl import ITEM, NotModified, crawl_of
+from scrapy_bloom.components.spider_crawl import CURRENT, ITEM, NotModified, crawl_of
 from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes
 from scrapy_bloom.frontier.order import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.frontier.page import UNKNOWN
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
     from typing_extensions import Self
 
-    from scrapy_bloom.components.spider_crawl import SpiderCrawl
     from scrapy_bloom.crawl.changes import GivenItem, PageChanges
     from scrapy_bloom.frontier.page import Page
     from scrapy_bloom.job.store import JobStore
@@ -210,29 +209,20 @@ class ChangesMiddleware:
     pages their callbacks processed as a whole: another spider middleware may have handled an exception.
     """
 
-    _crawl: SpiderCrawl | None = None
-    _changes: SpiderChanges
-    """Set when the spider is opened, if the crawl has any."""
-
     def __init__(self, crawler: Crawler) -> None:
         self._crawler, self._schemes = crawler, schemes_of_scrapy(crawler.settings)
-        crawler.signals.connect(self._begin, signal=signals.spider_opened)
+        self._stats: Any = crawler.stats
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the middleware of *crawler*."""
         return cls(crawler)
 
-    def _begin(self) -> None:
-        crawl = crawl_of(self._crawler)
-        if crawl is not None and isinstance(crawl.core.changes, SpiderChanges):
-            self._crawl, self._changes = crawl, crawl.core.changes
-
     def _known(self, request: Request | None = None) -> PageChanges | None:
         """Return what is known of the page of *request*, or of the present call, if there is such a page."""
-        if self._crawl is None:
+        if (crawl := crawl_of(self._crawler)) is None:
             return None
-        page = self._crawl.current() if request is None else self._crawl.of_request(request)
+        page = crawl.current() if request is None else crawl.of_request(request)
         return None if page is None else page.changes
 
     # -- next to the downloader ----------------------------------------------------------------------------------------
@@ -240,16 +230,16 @@ class ChangesMiddleware:
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         """Add a validator to *request*, if its page need not be answered in full."""
         if (known := self._known(request)) is not None:
-            validator = self._changes.validator(known)
+            validator = known.validator
             is_plain = request.method == "GET" and _CONDITIONAL.isdisjoint(request.headers)
             may_have_one = urlparse_cached(request).scheme in self._schemes and not request.meta.get("bloom_refetch")
             if validator and is_plain and may_have_one:
                 request.headers[_HEADERS[validator[0]]] = validator[1:]
                 known.is_conditional = True
             return
-        parent = None if self._crawl is None else self._crawl.current()  # of engine.download()
-        if parent is not None and parent.result is not UNKNOWN:  # in its callback or a pipeline
-            self._changes.needs_answer(parent)
+        parent = CURRENT.get()  # of engine.download()
+        if parent is not None and parent.result is not UNKNOWN and (known := self._known()) is not None:
+            known.needs_answer = True  # in its callback or a pipeline
 
     def process_response(self, request: Request, response: Response, spider: Spider | None = None) -> Response:
         """Note *response*; end here with NotModified if it says that the page is as it was."""
@@ -257,7 +247,7 @@ class ChangesMiddleware:
             return response
         known.is_not_modified = _takes_off(known, request) and response.status == 304
         if known.is_not_modified:
-            self._changes.count("not_modified")
+            self._stats.inc_value("bloom/changes/not_modified")
             cookies = self._crawler.get_downloader_middleware(CookiesMiddleware)
             if b"Set-Cookie" in response.headers and cookies is not None:
                 before_2_14 = [self._crawler.spider] if scrapy.version_info < (2, 14) else []

@@ -133,11 +133,11 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             if template in note.feeds and note not in notes:
                 self._end_file(note, plain, noted)
         if last is None or last.cycle != noted.cycle:
-            return Feed(plain, self._with_file(plain, noted, is_ours=last is not None))
+            return Feed(plain, self._with_file(plain, noted))
         if most and last.items >= most:
             plain.batch_id = last.batch
             plain = self._next_batch(plain, plain.feed_options)
-            return Feed(plain, self._with_file(plain, noted, is_ours=others != [] and others[-1].cycle < noted.cycle))
+            return Feed(plain, self._with_file(plain, noted))
         if most:
             path = str(path_now(last, noted.jobdir))
             plain = self._start_new_batch(last.batch, path, plain.feed_options, plain.spider, template)
@@ -164,18 +164,14 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             feed = self._resume(plain, noted, note)
             self._finish(feed)
 
-    def _with_file(
-        self, plain: FeedSlot, noted: NotedFeeds, note: FeedLength | None = None, *, is_ours: bool = False
-    ) -> FeedSlot:
-        """Return a copy of *plain* whose file is part of the commit.
-
-        An earlier run may have begun it, which *note* tells. *is_ours*: a job that has ended wrote it.
-        """
+    def _with_file(self, plain: FeedSlot, noted: NotedFeeds, note: FeedLength | None = None) -> FeedSlot:
+        """Return a copy of *plain* whose file is part of the commit. *note* tells how far an earlier run has got."""
         storage: Any = plain.storage
         slot = copy(plain)
         slot.feed_options = without_postprocessing(plain)
         is_compressed, is_begun = slot.feed_options != plain.feed_options, note is not None and note.items > 0
-        path = Path(storage.path).resolve()
+        path, is_batched = Path(storage.path).resolve(), bool(plain.feed_options["batch_item_count"])
+        notes = noted.of_feed(plain.uri_template, storage.path, is_batched=is_batched)
         if path not in self._files:
             named = FeedLength(storage.path, place_of(storage.path, noted.jobdir))
             self._files[path] = FileFeedStorage(
@@ -184,7 +180,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
                 self._commit_now,
                 compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
                 overwrites=storage.write_mode == "wb" and not is_begun,
-                keeps=is_ours,
+                keeps=any(note.cycle < noted.cycle for note in notes),
                 mends=is_begun and not is_compressed,
             )
         slot.storage = self._files[path]
@@ -273,8 +269,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             feed.begin(plain)
         else:
             self._finish(feed)
-            is_ours = any(full.uri_template in note.feeds and note.cycle < noted.cycle for note in noted.notes)
-            feed.begin(self._with_file(plain, noted, is_ours=is_ours))
+            feed.begin(self._with_file(plain, noted))
 
     def _next_batch(self, slot: FeedSlot, options: dict[str, Any]) -> FeedSlot:
         params = self._get_uri_params(slot.spider, options["uri_params"], slot)

@@ -21,6 +21,7 @@ from scrapy.utils.python import to_bytes
 from scrapy_bloom.components.requests import asked_for
 from scrapy_bloom.components.startup import engine_of, repeat
 from scrapy_bloom.components.takeover import unblock_scrapys_scheduler
+from scrapy_bloom.errors import BloomError
 from scrapy_bloom.frontier.page import ANSWERED, FailedRow, Outcome, Result
 
 if TYPE_CHECKING:
@@ -138,7 +139,10 @@ class SpiderCrawl:
                     self._follow(restored, page)
                     continue
                 request, mark = restored
-            return self.hand_out(page, request, asked_for(request), mark), page
+            try:
+                return self.hand_out(page, request, asked_for(request), mark), page
+            except BloomError as error:  # what earlier cycles know cannot be read
+                self.core.fail(error)
         return None
 
     def _follow(self, led_to: list[tuple[Request, bytes | None]], page: Page) -> None:

@@ -78,6 +78,8 @@ class PageChanges:
     """The row that is written when the page is committed, as far as it is known."""
     last: PageRow | None
     """The row that the last commit left; None: no cycle has asked for the page."""
+    validator: str = ""
+    """What its request may have; "": the page must be asked for in full."""
     places: Counter[str] = field(default_factory=Counter)
     """How many items of each class the page has given."""
     items: list[GivenItem] = field(default_factory=list)
@@ -164,12 +166,9 @@ class Changes(NoChanges):
         last = PageRow(*rows[0]) if rows else None
         stored = last.request if last is not None and digest and last.digest == digest else packed(request)
         row = PageRow(id_, self._cycle, PageState.UNKNOWN, 0, digest, is_filtered, stored, "")
-        return PageChanges(row, last, is_again=is_resumed_start and last is not None and last.cycle == self._cycle)
-
-    def validator(self, page: PageChanges) -> str:
-        """Return the validator that the request of *page* may have; "" if the page must be asked for in full."""
-        last, digest = page.last, page.row.digest
-        return last.validator if last is not None and last.cycle < self._cycle and digest == last.digest else ""
+        if last is None or last.cycle == self._cycle:
+            return PageChanges(row, last, is_again=is_resumed_start and last is not None)
+        return PageChanges(row, last, last.validator if last.digest == digest else "")
 
     def compare(self, page: PageChanges, kind: str, digest: int, key: str | None) -> GivenItem | None:
         """Return what an item of class *kind*, which *page* has given, changes; None if it is the same.
