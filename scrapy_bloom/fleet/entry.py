@@ -66,11 +66,8 @@ class Entries:
 
     def __init__(self, secret: str | None = None) -> None:
         self._key = secret.encode() if secret else None
-
-    @property
-    def are_signed(self) -> bool:
+        self.are_signed = self._key is not None
         """Whether there is a secret. Only then may an entry be a pickle, and its request other than a web page's."""
-        return self._key is not None
 
     def write(self, fields: Mapping[str, Any]) -> bytes:
         """Return the entry of a request with these *fields* of ``Request.to_dict()``.

@@ -77,12 +77,9 @@ class OwnServer:
         self._password = secrets.token_hex(24)
         with socket.create_server((HOST, 0)) as probe:
             self._port = probe.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
+        self.url = f"redis://:{self._password}@{HOST}:{self._port}"
         """Where it is, with the password; the same after it was started again."""
-        return f"redis://:{self._password}@{HOST}:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and wait until it has read its data and answers. Call it in the main thread.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import time
 from collections import Counter
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -28,27 +30,17 @@ _AT_ONCE = 500  # requests of a call
 class Listed(NamedTuple):
     """A request on a list of the server."""
 
+    url: str
+    """Its URL, or what stands for it."""
+    host: str
+    """The host of the URL, or the slot if the URL has none. Without queues by host, all requests have one slot."""
     reason: str
-    slot: str
     time: float
     """Seconds since 1970."""
-    entry: bytes
-    value: bytes
-    score: str
     key: str
-
-    @property
-    def url(self) -> str:
-        """Its URL, or what stands for it."""
-        return url_of(self.entry)
-
-    @property
-    def host(self) -> str:
-        """The host of the URL, or the slot if the URL has none. Without queues by host, all requests have one slot."""
-        try:
-            return urlsplit(self.url).hostname or self.slot
-        except ValueError:
-            return self.slot
+    """Of the shard."""
+    row: tuple[bytes, bytes, bytes, bytes]
+    """What the script takes that requeues it."""
 
 
 class SharedQueue(Queue):
@@ -115,16 +107,19 @@ class SharedQueue(Queue):
         for key in self._keys:
             for value in self._client.lrange(f"{key}:{name}", 0, -1):
                 reason, slot, score, entry, moment, *_ = msgpack.unpackb(value, raw=True)
-                why, slot_name = (text.decode(errors="replace") for text in (reason, slot))
-                yield Listed(why, slot_name, float(moment), entry, value, score.decode(), key)
+                url, host = url_of(entry), slot.decode(errors="replace")
+                with suppress(ValueError):
+                    host = urlsplit(url).hostname or host
+                row = value, slot, score, RETRIED + entry
+                yield Listed(url, host, reason.decode(errors="replace"), float(moment), key, row)
 
     def requeue(self, name: str, host: str | None) -> int:
         """Make the requests on the list *name*, of *host* if given, pending again; return how many."""
-        requeued, chosen = 0, [row for row in self.listed(name) if host in (None, row.host)]
+        requeued, chosen = 0, [listed for listed in self.listed(name) if host in (None, listed.host)]
         for shard, key in enumerate(self._keys):
-            rows = [(row.value, row.slot, row.score, RETRIED + row.entry) for row in chosen if row.key == key]
+            rows = [listed.row for listed in chosen if listed.key == key]
             for at in range(0, len(rows), _AT_ONCE):
-                flat = for_script([value for row in rows[at : at + _AT_ONCE] for value in row])
+                flat = for_script([*chain.from_iterable(rows[at : at + _AT_ONCE])])
                 requeued += self._step("requeue", shard, "", name, flat)
         return requeued
 
