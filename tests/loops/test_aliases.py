@@ -5,12 +5,10 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.loops import crawl
-from benchmarks.sites.pages import Page, shown
-from benchmarks.sites.program import Program, link
 from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.loops.address import Address
 from scrapy_bloom.loops.aliases import HOSTS, PARTS, SECTIONS, Aliases
+from scrapy_bloom.loops.kinds import COPIES
 from scrapy_bloom.loops.novelty import Brought
 from tests.loops.test_share import HOST, NEWS, Crawl
 
@@ -234,31 +232,14 @@ def test_copies_come_strictly_last_and_are_handed_out() -> None:
     assert set(Counter(topics[:51]).values()) == {1}
 
 
-class Rarely(Program):
-    """Topics in lists, each under ``view=`` one of twelve words, of which one in ten shows other text than the rest."""
-
-    noise = ()
-
-    def make(self) -> None:
-        self.note("topic", *(f"/topic?t={t}" for t in range(25)))
-        self.note("view", *(f"/topic?t={t}&view=v{v}" for t in range(25) for v in range(10)))
-        self.note("home", "/")
-
-    def show(self, path: str, query: dict[str, str]) -> Page | None:
-        if path == "/":
-            return shown("Home", self.text("home"), [link("/topic", t=t) for t in range(25)])
-        t, view = int(query["t"]), query.get("view", "")
-        matters = view == "v7"
-        text = "".join(self.text(t, view if matters else "", k, size=1) for k in range(4))
-        return shown(f"Topic {t}", text, [link("/topic", t=t, view=f"v{v}") for v in range(10)])
-
-
-@pytest.mark.parametrize("fifo", [False, True], ids=["lifo", "fifo"])
-def test_a_wrong_alias_loses_nothing(fifo: bool) -> None:
-    """A parameter that matters on a tenth of the pages: every page is fetched, once."""
-    site = Rarely(1)
-    result = crawl(site, fifo=fifo)
-    assert not result.is_over
-    assert result.waiting == 0
-    assert result.at[1] == 1
-    assert result.pages == len(site.honest)
+def test_a_fetched_copy_that_brings_something_ends_the_belief() -> None:
+    """From then on, URLs that differ in that part alone are no copies."""
+    crawl, lanes = Crawl(), []
+    for n in range(12):
+        for k in range(2):
+            url = f"{HOST}/topic?t={n}&sid={token(2 * n + k)}"
+            mark = crawl.push(url)
+            crawl.pop()
+            crawl.answer(url, mark, NEWS._replace(sketch=sketch((n, k) if n == 10 else n)))
+            lanes.append(mark.lane)
+    assert [COPIES in lane for lane in lanes[-4:]] == [False, True, False, False]
