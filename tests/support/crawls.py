@@ -76,12 +76,7 @@ class Site:
             wbufsize = -1  # headers and body in one packet, or each answer takes 40 ms
 
             def do_GET(self) -> None:
-                with site.asked:
-                    site.hits[self.path] += 1
-                    site.order.append(self.path)
-                    site.moments.append((time.time(), self.headers["Host"].partition(":")[0], self.path))
-                    site.asked.notify_all()
-                reply = site.reply(self.path, self.headers)
+                reply = site.take(self, self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
                 if reply.status == 0:
                     self.close_connection = True
                     return
@@ -93,7 +88,6 @@ class Site:
                 self.wfile.write(reply.body)
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
                 self.do_GET()
 
             def log_message(self, *_: object) -> None: ...
@@ -103,6 +97,20 @@ class Site:
         self._server.handle_error = lambda *_: None  # type: ignore[method-assign] # crawls are killed
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def take(self, request: BaseHTTPRequestHandler, body: str) -> Reply:
+        """Count *request*, which has this *body*, and return what is sent."""
+        self.count(request.path, request.headers["Host"].partition(":")[0])
+        return self.reply(request.path, request.headers)
+
+    def count(self, name: str, host: str = "") -> int:
+        """Note that *name* is asked for; return how often it was."""
+        with self.asked:
+            self.hits[name] += 1
+            self.order.append(name)
+            self.moments.append((time.time(), host, name))
+            self.asked.notify_all()
+            return self.hits[name]
 
     def reply(self, path: str, headers: Mapping[str, str]) -> Reply:
         """Return what is sent for a request of *path* with *headers*."""
