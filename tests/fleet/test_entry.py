@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import FormRequest, Request, Selector, Spider
+from scrapy import Request, Selector, Spider
 from scrapy.settings import Settings
 
 from scrapy_bloom.commands.targets import fingerprints_by
@@ -62,6 +62,11 @@ class PageSpider(Spider):
         pass
 
 
+class Detached:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
 class Number(int):
     pass
 
@@ -92,15 +97,13 @@ def test_a_request_of_plain_types_comes_back_as_it_was(meta: dict[str, Any], hea
     assert back.to_dict(spider=spider) == request.to_dict(spider=spider)
 
 
-def test_a_form_request_keeps_its_class() -> None:
-    """A request of another class comes back as that, if the worker has imported it."""
-    back = Entries().read(Entries().entry(FormRequest("https://example.com/", formdata={"a": "b"})))
-    assert type(back) is FormRequest
-    assert back.body == b"a=b"
-
-
 def test_what_needs_a_pickle_needs_the_secret() -> None:
-    """A request that only a pickle can hold is refused without a secret, and comes back with it."""
+    """A request that only a pickle can hold is refused without a secret, and comes back with it.
+
+    So is an object whose ``__repr__`` raises.
+    """
+    with pytest.raises(ValueError, match="Detached"):
+        Entries().entry(Request("http://a.example/", meta={"row": Detached()}))
     request = Request("https://example.com/", meta={"part": Fraction(1, 3)})
     with pytest.raises(ValueError, match="Fraction"):
         Entries().entry(request)
@@ -158,17 +161,6 @@ def test_no_entry_makes_a_worker_import_a_class() -> None:
         hostile += b"\x0d" + bytes([0xA0 + len(path)]) + path.encode()
         with pytest.raises(ValueError, match="class"):
             Entries().read(bytes(hostile))
-
-
-def test_what_cannot_even_be_shown_is_a_value_error() -> None:
-    """An object whose ``__repr__`` raises stays in memory as any other that is of no plain type."""
-
-    class Detached:
-        def __repr__(self) -> str:
-            raise RuntimeError
-
-    with pytest.raises(ValueError, match="Detached"):
-        Entries().entry(Request("http://a.example/", meta={"row": Detached()}))
 
 
 # -- what whoever can write to the server can make a worker do: fetch pages, and nothing else --------------------------

@@ -215,20 +215,6 @@ def test_what_was_forgotten_is_new_once(join: Join) -> None:
     assert crawl(one, other) == ["a"]
 
 
-def test_an_entry_that_cannot_be_read_is_dead_lettered(join: Join, server: RedisServer) -> None:
-    """An entry that is nothing is taken out and kept, and the crawl goes on to its end."""
-    worker = join()
-    request = worker.fetch(page("a"))
-    with server.client() as client:
-        client.lpush("{bloom:pages:0}:lane:0:example.com", b"garbage")
-        client.hincrby("{bloom:pages:0}", "outstanding", 1)
-        client.zadd("{bloom:pages:0}:lanes:example.com", {"0": 0})
-        client.zadd("{bloom:pages:0}:slots", {"example.com": 0})
-        worker.end(request)
-        assert crawl(worker) == []
-        assert b"garbage" in client.lindex("{bloom:pages:0}:dead", 0)
-
-
 def test_a_report_says_what_a_fleet_holds(join: Join, server: RedisServer, tmp_path: Path, capsys: Any) -> None:
     """One page with the counts of `info`; what strangers have pushed is text there."""
     worker, written, hostile = join(BLOOM_FLEET_START_URLS="%(spider)s:start"), tmp_path / "report.html", "<script>"
