@@ -67,7 +67,9 @@ def settings_of(order: Order, spider: Any) -> dict[str, Any]:
         return settings
     if order.mode != "addon":
         settings["JOBDIR"] = f"{place}/job"
-    more = getattr(spider, "more_settings", {})
+    more = dict(getattr(spider, "more_settings", {}))
+    if order.mode not in {"job", "kill", "stop"}:
+        more.pop("BLOOM_CHANGES", None)
     return {**settings, "ADDONS": {"scrapy_bloom.Addon": 300}, **more}
 
 

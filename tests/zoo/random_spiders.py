@@ -133,6 +133,8 @@ def draw(seed: int) -> Program:
         program.own_settings.pop("BLOOM_PAGES_PER_HOST", None)
     formats = die.sample(FORMATS, die.choice([1, 1, 2, 3]))
     program.feeds = {f"items.{format_}": {"format": format_} for format_ in formats}
+    if "BLOOM_DELTA" not in program.own_settings and die.random() < 0.5:
+        program.own_settings["BLOOM_CHANGES"] = True  # in a job, whose first cycle gives what plain Scrapy gives
     return program
 
 
