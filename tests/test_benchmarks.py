@@ -57,9 +57,27 @@ def test_the_loop_guard_is_measured_beside_the_add_on() -> None:
 
 
 @pytest.mark.slow
+def test_reported_changes_of_manuals_are_those_of_their_files(tmp_path: Path) -> None:
+    """`manuals` counts a changed, a new and a section that is gone, and answers 304 when it crawls the same again."""
+    start = '<a href="page.html">page</a><section id="{}"><p>{}</p></section>'
+    page = '<section id="usage"><p>Press the button.</p></section>'
+    for name, sections in (("old", start.format("intro", "One.")), ("new", start.format("preface", "Two."))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(sections, encoding="utf-8")
+        (tmp_path / name / "page.html").write_text(page.replace("button", f"{name} button"), encoding="utf-8")
+    said = run_benchmark("manuals", str(tmp_path / "old"), str(tmp_path / "new"))
+    header, *nights = (re.split(r" *\| *", line)[1:-1] for line in said.splitlines() if line.startswith("| "))
+    columns = dict(zip(header, zip(*nights, strict=True), strict=True))
+    assert columns["as compared"] == ("yes", "yes", "yes")
+    assert columns["new"] == ("2", "1", "0")
+    assert columns["changed"] == columns["gone"] == ("0", "1", "0")
+    assert columns["not_modified"] == ("0", "0", "2")
+
+
+@pytest.mark.slow
 def test_constants_of_the_loop_guard_are_halved_and_doubled() -> None:
     """`loops --constants` has a row for each, and the figures as they are."""
-    said = run_benchmark("loops", *SMALL["loops"].split(), "--constants")
+    said = run_benchmark("loops", "--seeds", "4-4", "--budget", "0.05", "--orders", "fifo", "--constants")
     assert len(re.findall(r"^\| [A-Z_]+ +\|", said, re.MULTILINE)) == len(CONSTANTS)
     assert "as they are" in said
 
