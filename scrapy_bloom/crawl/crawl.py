@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MOST_LISTED = 100_000
+"""Failed requests that a job lists, over all its runs."""
+
 
 @dataclass(eq=False, kw_only=True)
 class Crawl(PageEffects):
@@ -202,10 +205,6 @@ class Crawl(PageEffects):
             self.fail(error)
         self.delta.ended()
         return self.job is not None and not (pending or self.has_failed or self.job.left_unread)
-
-
-MOST_LISTED = 100_000
-"""Failed requests that a job lists, over all its runs."""
 
 
 class Decisions:

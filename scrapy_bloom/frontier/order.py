@@ -1,4 +1,4 @@
-"""The order of a crawl's requests, and the lane that a request waits in."""
+"""The order of a crawl's requests, the lane that a request waits in, and how many pages a host may have."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+PICKLE_PROTOCOL = 4
+"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
+MARK = "_bloom_mark"
+"""The loop guard's mark, beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
+OF_THE_LAST_TRY = ("retry_times", "download_latency")
+"""Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""
 _MOST = 2**62
 """The largest priority that is told apart, and the negative of the least: SQLite's integers have 64 bits."""
 
@@ -81,14 +87,6 @@ def lane_of_stored(attributes: Mapping[str, Any]) -> LaneKey:
     named = meta.get("download_slot")
     slot = urlsplit(attributes["url"]).hostname or "" if named is None else named
     return lane_of(slot, attributes.get("priority", 0), is_start=bool(meta.get("is_start_request")))
-
-
-PICKLE_PROTOCOL = 4
-"""As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
-MARK = "_bloom_mark"
-"""The loop guard's mark, beside the attributes of the request: a Scrapy without scrapy-bloom passes over it."""
-OF_THE_LAST_TRY = ("retry_times", "download_latency")
-"""Keys of ``meta`` that a failed request loses when it is put back: with its retries used up, it would fail at once."""
 
 
 logger = logging.getLogger(__name__)

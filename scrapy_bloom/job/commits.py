@@ -39,6 +39,10 @@ COMMIT_SECONDS = 1.0
 """Time between two commits: after a kill, what was done in it is fetched again."""
 COMMIT_ROWS = 4_000
 """Changes after which a commit begins earlier. While one is under way, the crawl waits at this many."""
+LONGEST_SECONDS = 30.0
+"""Seconds that requests and done pages wait for the page that led to them. Then they are committed without it."""
+MOST_ENTRIES = 10_000
+"""The most items, requests and done pages that wait for one page. If there are more, they are committed without it."""
 _RETRY_FACTOR = 10
 """A commit that failed is tried again after so many times the time that it took, and a second at least."""
 
@@ -233,12 +237,6 @@ class Commits:
         if not self._database.state.clean:
             directory = self._database.path.parent
             logger.error("The last pending requests are not in %s: the next run fetches pages again", directory)
-
-
-LONGEST_SECONDS = 30.0
-"""Seconds that requests and done pages wait for the page that led to them. Then they are committed without it."""
-MOST_ENTRIES = 10_000
-"""The most items, requests and done pages that wait for one page. If there are more, they are committed without it."""
 
 
 class OpenPages:
