@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import pickle
 from copy import copy, deepcopy
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,6 @@ from scrapy_bloom.components.feed_format import (
     without_postprocessing,
 )
 from scrapy_bloom.components.spider_crawl import ITEM, SpiderCrawl, crawl_of
-from scrapy_bloom.frontier.order import PICKLE_PROTOCOL
 from scrapy_bloom.job.feedfile import FileFeedStorage, goes_on, size_of
 from scrapy_bloom.job.feeds import FeedJournal, path_now, place_of
 from scrapy_bloom.job.records import FeedLength, Feeds, FeedState
@@ -59,7 +57,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         self._files: dict[Path, FileFeedStorage] = {}  # that are part of commits
         self._full: list[tuple[FeedSlot, FeedState]] = []  # files that are complete, and perhaps not written
         self._outdated: list[FeedLength] = []  # notes that the next commit deletes
-        self._warnings: set[str] = set()  # that were logged
+        self._has_warned = False
 
     def open_spider(self, spider: Spider) -> None:
         """Open the feeds; continue the ones that an unfinished job has begun."""
@@ -205,18 +203,15 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         try:
             return deepcopy(item)
         except Exception as error:  # of the user's class
-            self._warn_once(
-                "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed has "
-                "the changed values. No more are shown",
-                error,
-                item,
-            )
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "An item cannot be copied (%r): %.200r. If it is changed before its page is committed, the feed "
+                    "has the changed values. No more are shown",
+                    error,
+                    item,
+                )
             return item
-
-    def _warn_once(self, message: str, *values: object) -> None:
-        if message not in self._warnings:
-            self._warnings.add(message)
-            logger.warning(message, *values)
 
     def _leave_to_scrapy(self, name: str, problem: str) -> None:
         feed = self._feeds.pop(name)
@@ -232,8 +227,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             return False
         into = self._feeds[feed]
         try:
-            if not is_acknowledged and self._waits_in_journal(feed, item):
-                return True
+            if self._journal is not None and not is_acknowledged and into.file and self._journal.hold(feed, item):
+                return True  # it waits until its page is acknowledged
             into.write(item)
             most = into.slot.feed_options["batch_item_count"]
             if most and into.slot.itemcount >= most:
@@ -243,22 +238,6 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             if isinstance(error, OSError):
                 self._count_failed(into.plain)
             return False
-        return True
-
-    def _waits_in_journal(self, feed: str, item: Any) -> bool:
-        """Let *item* wait in the journal until its page is acknowledged; return False if it cannot, or need not."""
-        journal = self._journal
-        if journal is None or self._feeds[feed].file is None:
-            return False
-        try:
-            data = pickle.dumps(item, PICKLE_PROTOCOL)
-            pickle.loads(data)  # noqa: S301 - our own
-        except Exception as error:
-            self._warn_once(
-                "Items cannot be pickled (%r): after a kill, such items may come twice. First: %.200r", error, item
-            )
-            return False
-        journal.hold(feed, data)
         return True
 
     def _begin_batch(self, feed: Feed) -> None:

@@ -166,7 +166,7 @@ class FeedJournal(Journal):
     """
 
     def __init__(self, directory: Path, feeds: Feeds) -> None:
-        self._feeds, self._is_open = feeds, False
+        self._feeds, self._is_open, self._has_warned = feeds, False, False
         try:
             self._database = Database(directory / NAME)
             self._calls: dict[str, Mapping[int, Sequence[Item]]] = {
@@ -194,9 +194,19 @@ class FeedJournal(Journal):
         """Write to the feeds from now on: they are open."""
         self._is_open = True
 
-    def hold(self, feed: str, data: bytes) -> None:
-        """Keep an item of the page that is being acknowledged, as a pickle."""
+    def hold(self, feed: str, item: object) -> bool:
+        """Keep *item*, of the page that is being acknowledged; return False if it cannot be pickled."""
+        try:
+            data = pickle.dumps(item, PICKLE_PROTOCOL)
+            pickle.loads(data)  # noqa: S301 - our own
+        except Exception as error:  # of the user's class
+            if not self._has_warned:
+                self._has_warned = True
+                message = "Items cannot be pickled (%r): after a kill, such items may come twice. First: %.200r"
+                logger.warning(message, error, item)
+            return False
         self._held.append((feed, data))
+        return True
 
     def taken(self) -> Sequence[Item]:
         """Return what was held since the last call."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
@@ -26,7 +25,7 @@ class Run:
         """Begin a call that ends *pages*, each with one item."""
         held = {}
         for place, data in enumerate(pages):
-            self.journal.hold("items.jl", pickle.dumps(data))
+            assert self.journal.hold("items.jl", data)
             held[place] = self.journal.taken()
         self.journal.begin(call, held)
 
