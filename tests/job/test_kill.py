@@ -152,7 +152,7 @@ def check(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert not [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}]
 
 
-@pytest.mark.parametrize("every", [90, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [55, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, every: int, caplog: pytest.LogCaptureFixture) -> None:
     """Before or after a statement, a sync, a change of bits or watermark, also while the job is begun or closed:
     resumed, the crawl has every page and item, and fetches no page again whose commit was whole."""
