@@ -1,10 +1,10 @@
-"""How many links lead to a URL: a count-min sketch by fingerprint, as accurate as the order of a crawl needs."""
+"""How many links lead to a URL, by fingerprint: as accurate as the order of a crawl needs."""
 
 from __future__ import annotations
 
 COUNTERS = 1 << 20
-"""Bytes of memory, one for each counter. A URL has two counters, and the lesser is its count. After half a million URLs
-with one link each, the count of one URL in three is too high; after a million, of seven in ten."""
+"""Bytes of memory, one for each counter, which URLs share. After 100,000 URLs with one link each, the count of one in
+ten is too high; after half a million, of two in five."""
 MOST = 255
 
 
@@ -17,16 +17,11 @@ class LinkCounts:
         self._counters = bytearray(COUNTERS)
 
     def add(self, fingerprint: bytes) -> None:
-        """Count a link to the URL with *fingerprint*, of 8 bytes at least."""
-        counters = self._counters
-        number = int.from_bytes(fingerprint[:8], "little")
-        for at in (number % COUNTERS, (number >> 32) % COUNTERS):
-            if counters[at] < MOST:
-                counters[at] += 1
+        """Count a link to the URL with *fingerprint*, of 3 bytes at least."""
+        at = int.from_bytes(fingerprint[:3], "little") % COUNTERS
+        if self._counters[at] < MOST:
+            self._counters[at] += 1
 
     def of(self, fingerprint: bytes) -> int:
         """Return how many links led to the URL with *fingerprint*, sometimes too many; 1 if *fingerprint* is empty."""
-        if not fingerprint:
-            return 1
-        number = int.from_bytes(fingerprint[:8], "little")
-        return min(self._counters[number % COUNTERS], self._counters[(number >> 32) % COUNTERS])
+        return self._counters[int.from_bytes(fingerprint[:3], "little") % COUNTERS] if fingerprint else 1

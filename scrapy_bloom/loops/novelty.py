@@ -58,11 +58,10 @@ _unseen = re.compile(
     rb"|<title[^>]*>.*?</title>|<option.*?(?=<)",
     re.DOTALL,
 ).sub
-_links = re.compile(rb"<a\s[^>]*>(.{0,2000}?)</a>", re.DOTALL).sub
+_links = re.compile(rb"<a\s[^>]*>(?:([^<]{0,500})|(.{0,2000}?))</a>", re.DOTALL).sub  # plain text is found sooner
 _tags = re.compile(rb"<[^>]*>").sub
-_inline = re.compile(
-    rb"\s*</?t[dh](?:\s[^>]*)?>\s*|</?(?:b|em|i|strong|code|span|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>"
-).sub
+_cells = re.compile(rb"\s*</?t[dh](?:\s[^>]*)?>\s*").sub
+_inline = re.compile(rb"</?(?:b|em|i|strong|code|span|tt|abbr|cite|small|sub|sup|time|u|var|font)(?:\s[^>]*)?>").sub
 _media = re.compile(rb"<(?:img|source|video|audio|embed|object|iframe)\s[^<>]*|style\s*=[^<>=]*url\([^<>]*").findall
 _attributes = re.compile(
     rb"""\s(data-src|srcset|src|data|width|height)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)|(url\()([^)]*)\)"""
@@ -126,7 +125,10 @@ class Novelty:
             all_lines = body[: 4 * READ].replace(b"><", b">\n<").split(b"\n")
             kept = list(filterfalse(self._common.__contains__, all_lines))
             html = b"\n".join(kept)[:READ].translate(_LOWER)
-            text = _tags(b"\n", _inline(b" ", _unseen(b"\n", _links(_as_link, html))))
+            text = _unseen(b"\n", _links(_as_link, html))
+            if b"<td" in text or b"<th" in text:
+                text = _cells(b" ", text)
+            text = _tags(b"\n", _inline(b" ", text))
         else:
             html = body[: 4 * READ].translate(_LOWER)
             text = html.translate(_VALUES)
@@ -201,18 +203,17 @@ class Novelty:
         """Return how many characters the new numbers in *lines* have, and the sketch of the page.
 
         A page without new text does not make its lines common: it may be a copy, and show the lines of one page again.
+        In the sketch, all digits in the text of a link are alike.
         """
         of_url = {number.lstrip(b"0") for number in _digits(url.encode())}
-        telling = {line: _telling(line, of_url) for line in lines if _has_digit(line) and len(line) <= 4 * REMEMBERED}
-        shown = {hash(line) for line in lines if line not in telling}
+        telling = {line: _telling(line, of_url) for line in filter(_may_tell, lines)}
+        shown = {hash(line.translate(ALIKE) if line[0] == _LINK else line) for line in lines if line not in telling}
         rows = Counter(template for template, _, _ in telling.values())
         shape, new, new_times = _shape_of(url), 0, []
-        for line, (template, numbers, times) in telling.items():
+        for template, numbers, times in telling.values():
             if rows[template] < ROWS and self._is_layout(template, shape):
                 continue
             shown.add(hash(template + numbers))
-            if line[0] == _LINK:
-                continue
             if numbers:
                 new += len(numbers) * self._add(b"\4" + template + numbers)
             elif times and self._add(b"\5" + template + times):
@@ -221,9 +222,20 @@ class Novelty:
         return new, self._sketch(shown, is_new=is_new)
 
     def _sketch(self, shown: Iterable[int], *, is_new: bool) -> bytes:
-        """Return the sketch of a page, given the hashes of its lines."""
-        rare = sorted(line & 0xFFFF_FFFF_FFFF_FFFF for line in shown if self._is_rare(line, is_new=is_new))
-        return array("Q", rare[:SKETCH]).tobytes() if len(rare) > 2 else b""
+        """Return the sketch of a page, given the hashes of its lines: the least of those that few pages have.
+
+        Lines of a page that *is_new* are counted, as far as they are looked at.
+        """
+        met, rare = self._met, array("Q")
+        for line in sorted([line & 0xFFFF_FFFF_FFFF_FFFF for line in shown]):
+            pages = (met.get(line + 1) or 0) + is_new  # a line without markup has the same hash in _count_lines
+            if is_new:
+                met.set(line + 1, pages)
+            if pages < COMMON:
+                rare.append(line)
+                if len(rare) == SKETCH:
+                    break
+        return rare.tobytes() if len(rare) > 2 else b""
 
     def _is_layout(self, template: bytes, shape: str) -> bool:
         """Count a line, given without its numbers, on a page whose URL has *shape*. Return whether it is layout."""
@@ -233,13 +245,6 @@ class Novelty:
             shapes = (*shapes, shape)
             self._shapes.set(key, shapes)
         return len(shapes) >= SHAPES
-
-    def _is_rare(self, line: int, *, is_new: bool) -> bool:
-        """Return whether few pages had the line whose hash is *line*; count the page if it *is_new*."""
-        pages = self._met.get(line + 1) or 0  # a line without markup has the same hash in _count_lines
-        if is_new:
-            self._met.set(line + 1, pages + 1)
-        return pages + is_new < COMMON
 
 
 def likeness(sketch: bytes, other: bytes) -> float | None:
@@ -251,7 +256,13 @@ def likeness(sketch: bytes, other: bytes) -> float | None:
 
 
 def _as_link(match: re.Match[bytes]) -> bytes:
-    return b"\n\1" + _tags(b" ", match[1]).replace(b"\n", b" ") + b"\n"
+    plain, marked = match.groups()
+    text = _tags(b" ", marked) if plain is None else plain
+    return b"\n\1%b\n" % text.replace(b"\n", b" ")
+
+
+def _may_tell(line: bytes) -> bool:
+    return line[0] != _LINK and len(line) <= 4 * REMEMBERED and bool(_has_digit(line))
 
 
 def _telling(line: bytes, of_url: set[bytes]) -> tuple[bytes, bytes, bytes]:
