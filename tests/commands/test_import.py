@@ -81,10 +81,10 @@ def test_what_is_no_url_or_cannot_be_read_is_told(tmp_path: Path, answer: Answer
         assert (code, str(wrong) in error) == (USAGE, True)
 
 
-def test_a_crawl_of_scrapy_redis_is_taken_over(tmp_path: Path, scrapy: Scrapy) -> None:
+def test_a_crawl_of_scrapy_redis_is_taken_over(server: RedisServer, scrapy: Scrapy) -> None:
     """What it had seen and what was pending is in the fleet's queue under its own fingerprints, its keys have other
     names, and a second time there is nothing to take."""
-    with RedisServer(tmp_path / "redis") as server, server.client() as client:
+    with server.client() as client:
         client.sadd("books:dupefilter", *(each.hex() for each in FINGERPRINTS))
         for url in URLS:
             client.zadd("books:requests", {pickle.dumps(Request(url).to_dict()): 0})

@@ -1,12 +1,8 @@
 """``seed``: URLs and the pages of sitemaps become pending, each once, whatever happens in between."""
 
 import gzip
-import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +14,7 @@ from scrapy_bloom.commands.terminal import OK, USAGE, WRONG
 from scrapy_bloom.job.inspect import inspect_job
 from tests.commands.conftest import Answer, Scrapy, Site, fetched, reopened
 from tests.fleet.servers import RedisServer
+from tests.support.crawls import Pages
 
 URLS = [f"http://host-{number % 3}.example/{number}?a=1&b=2" for number in range(50)]
 NAMESPACE = "http://www.sitemaps.org/schemas/sitemap/0.9"
@@ -51,28 +48,16 @@ def test_every_kind_of_file_makes_its_urls_pending_once(tmp_path: Path, content:
     assert answer("verify", job)[0] == OK
 
 
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    """A server of the files in ``web``."""
-    (tmp_path / "web").mkdir()
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "web"))
-    handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def test_the_sitemaps_of_an_index_are_read(tmp_path: Path, web: str, answer: Answer) -> None:
+def test_the_sitemaps_of_an_index_are_read(tmp_path: Path, answer: Answer) -> None:
     """From beside the index, or else from the web. One that is nowhere, or no place of sitemaps, is a finding."""
-    (tmp_path / "one.xml").write_bytes(sitemap(URLS[:20]))
-    (tmp_path / "web" / "two.xml.gz").write_bytes(gzip.compress(sitemap(URLS[20:40])))
-    (tmp_path / "web" / "three.xml").write_bytes(sitemap([f"{web}/four.xml"], "sitemap"))
-    (tmp_path / "web" / "four.xml").write_bytes(sitemap(URLS[40:]))
-    wrong = [f"{web}/nowhere.xml", f"{web}/no where.xml", "file:///etc/passwd", "ftp://a.example/x.xml"]
-    right = ["http://a.example/one.xml", f"{web}/two.xml.gz", f"{web}/three.xml"]
-    (tmp_path / "index.xml").write_bytes(sitemap([*right, *wrong], "sitemap"))
-    code, found = answer("seed", tmp_path / "job", tmp_path / "index.xml")
+    pages: Pages = {"/two.xml.gz": gzip.compress(sitemap(URLS[20:40])), "/four.xml": sitemap(URLS[40:])}
+    with Site(pages) as web:
+        pages["/three.xml"] = sitemap([f"{web.url}/four.xml"], "sitemap")
+        (tmp_path / "one.xml").write_bytes(sitemap(URLS[:20]))
+        wrong = [f"{web.url}/nowhere.xml", f"{web.url}/no where.xml", "file:///etc/passwd", "ftp://a.example/x.xml"]
+        right = ["http://a.example/one.xml", f"{web.url}/two.xml.gz", f"{web.url}/three.xml"]
+        (tmp_path / "index.xml").write_bytes(sitemap([*right, *wrong], "sitemap"))
+        code, found = answer("seed", tmp_path / "job", tmp_path / "index.xml")
     assert (code, found["new"], len(found["findings"])) == (WRONG, 50, 4)
     assert all(url in finding for url, finding in zip(wrong, found["findings"], strict=True))
     assert pending(tmp_path / "job") == sorted(URLS)
@@ -109,24 +94,23 @@ def test_seeds_of_a_job_come_once_with_the_default_callback(
 
 
 @pytest.mark.slow
-def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site, answer: Answer) -> None:
+def test_a_fleet_is_seeded(tmp_path: Path, scrapy: Scrapy, site: Site, server: RedisServer, answer: Answer) -> None:
     """Its workers, which want signed requests, fetch each seed once; without the spider's name, it is not known which
     fleet it is."""
     urls = [f"{site.url}/fleet?{number}" for number in range(30)]
     (tmp_path / "list").write_text("\n".join([*urls, *urls]))
-    with RedisServer(tmp_path / "redis") as server:
-        code, error = answer("seed", server.url, tmp_path / "list")
-        assert (code, "--spider" in error) == (USAGE, True)
-        secret = ("-s", f"BLOOM_FLEET_SECRET={'long ' * 10}")
-        command: Any = ("bloom", "seed", server.url, tmp_path / "list", "--spider", "books", "--json", *secret)
-        for new in (30, 0):
-            seeded = scrapy(*command)
-            assert (seeded.returncode, f'"new": {new},' in seeded.stdout) == (OK, True), seeded.stderr
-        site.hits.clear()
-        fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler", *secret)
-        assert scrapy("crawl", "books", *fleet, "-s", "DEPTH_LIMIT=1").returncode == OK
-        found = [site.url + path for path in site.hits.elements() if "fleet" in path]
-        assert sorted(found) == sorted(urls)
+    code, error = answer("seed", server.url, tmp_path / "list")
+    assert (code, "--spider" in error) == (USAGE, True)
+    secret = ("-s", f"BLOOM_FLEET_SECRET={'long ' * 10}")
+    command: Any = ("bloom", "seed", server.url, tmp_path / "list", "--spider", "books", "--json", *secret)
+    for new in (30, 0):
+        seeded = scrapy(*command)
+        assert (seeded.returncode, f'"new": {new},' in seeded.stdout) == (OK, True), seeded.stderr
+    site.hits.clear()
+    fleet = ("-s", f"BLOOM_REDIS_URL={server.url}", "-s", "SCHEDULER=scrapy_bloom.FleetScheduler", *secret)
+    assert scrapy("crawl", "books", *fleet, "-s", "DEPTH_LIMIT=1").returncode == OK
+    found = [site.url + path for path in site.hits.elements() if "fleet" in path]
+    assert sorted(found) == sorted(urls)
 
 
 @pytest.mark.parametrize("kind", ["list", "sitemap.gz"])
