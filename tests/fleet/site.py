@@ -5,7 +5,7 @@ with Site(pages=200) as site, workers(site, server.url, 2) as running: ...
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from tests.support.crawls import PATIENCE, Running
 class Site(crawls.Site):
     """Pages 0 to *pages* - 1 under ``/page/<i>``, all reachable from the first, with *links* more links each.
 
-    Nothing is answered but for the first page while :attr:`gate` is closed.
+    Pages that are :attr:`gated`, all but the first, are not answered while :attr:`gate` is closed.
     """
 
     def __init__(self, pages: int, links: int = 10) -> None:
         super().__init__({})
-        self.count, self.links = pages, links
+        self.size, self.links = pages, links
         self.start_url = f"{self.url}/page/0"
         self.gate = self.release
         self.gate.set()
+        self.gated: Container[int] = range(1, pages)
         self.broken: set[int] = set()
         """Pages that are answered with 500."""
         self.held: list[int] = []
@@ -33,18 +34,18 @@ class Site(crawls.Site):
 
     def answer(self, path: str) -> Any:
         page = int(path.rpartition("/")[2])
-        if page and not self.gate.is_set():
+        if page in self.gated and not self.gate.is_set():
             self.held.append(page)
             self.gate.wait(PATIENCE)
         return 500 if page in self.broken else [f"/page/{number}" for number in self.linked_from(page)]
 
     def linked_from(self, page: int) -> list[int]:
         rng = random.Random(page)
-        children = [number for number in (2 * page + 1, 2 * page + 2) if number < self.count]
-        return children + [rng.randrange(1, self.count) for _ in range(self.links)]
+        children = [number for number in (2 * page + 1, 2 * page + 2) if number < self.size]
+        return children + [rng.randrange(1, self.size) for _ in range(self.links)]
 
     def missing(self) -> list[int]:
-        return [number for number in range(self.count) if not self.hits[f"/page/{number}"]]
+        return [number for number in range(self.size) if not self.hits[f"/page/{number}"]]
 
 
 class Workers(list[Running]):

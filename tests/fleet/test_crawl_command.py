@@ -69,7 +69,7 @@ class Crawl(Command):
 def assert_each_item_once(directory: Path, site: Site) -> None:
     lines = (directory / "items.jl").read_text().splitlines()
     items = Counter((item["url"], item["part"]) for item in map(json.loads, lines))
-    assert len(items) == 2 * site.count
+    assert len(items) == 2 * site.size
     assert set(items.values()) == {1}
 
 
@@ -83,7 +83,7 @@ def test_each_item_is_in_the_file_once_though_workers_and_server_are_killed(proj
         os.kill(crawl.children(servers=True)[0], signal.SIGKILL)
         summary = crawl.summary()
         assert (summary["code"], summary["outcome"]) == (0, "finished"), crawl.log()
-        assert summary["items_in_file"] == 2 * site.count
+        assert summary["items_in_file"] == 2 * site.size
         assert sum(worker["deaths"] for worker in summary["workers"]) >= 1  # a start may meet no server
         assert not site.missing()
         assert_each_item_once(project, site)
@@ -98,7 +98,7 @@ def test_a_crawl_whose_file_lacks_items_is_not_finished(project: Path) -> None:
         summary = Crawl(project, site, workers=2).summary()
         assert summary["code"] == 1
         assert summary["outcome"].startswith("failed: 2 items")
-        assert summary["items_in_file"] == 2 * site.count - 2
+        assert summary["items_in_file"] == 2 * site.size - 2
         assert not site.missing()
 
 
@@ -141,7 +141,7 @@ def test_a_crawl_that_begins_overwrites_and_one_that_goes_on_does_not(project: P
         summary = crawl.summary()
         assert (summary["code"], summary["outcome"]) == (3, "stopped"), crawl.log()
         summary = start().summary()
-        assert (summary["code"], summary["items_in_file"]) == (0, 2 * site.count)
+        assert (summary["code"], summary["items_in_file"]) == (0, 2 * site.size)
         assert_each_item_once(project, site)
         (project / "items.jl").write_text("of another crawl\n")
         assert start().summary()["code"] == 0
@@ -158,7 +158,7 @@ def test_what_others_have_written_to_the_file_stays(project: Path) -> None:
                 items.write('{"others": "line"}\n')
         lines = (project / "items.jl").read_text().splitlines()
         assert lines.count('{"others": "line"}') == 2
-        assert len(lines) >= 2 * site.count + 2
+        assert len(lines) >= 2 * site.size + 2
 
 
 @pytest.mark.slow
