@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_bloom.job import commits
-from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine, opened
+from tests.support.engine import BY_HOST, BY_PRIORITY, OURS, SCRAPY_LEAVES_FILES_OPEN, SCRAPYS, Engine
 
 pytestmark = SCRAPY_LEAVES_FILES_OPEN
 
@@ -200,22 +200,3 @@ def test_a_request_in_file_and_memory_comes_once(tmp_path: Path) -> None:
     assert [request.url for request in first if request] + engine.drain() == urls
     assert not engine.crawl.core.has_failed
     engine.stop()
-
-
-@pytest.mark.parametrize("order", ["Fifo", "Lifo"])
-def test_a_row_that_was_read_past_before_its_commit_was_known_is_handed_out(tmp_path: Path, order: str) -> None:
-    """An unfiltered request is written with its page. A read at that moment leaves it out, since it is in memory."""
-    urls = [f"http://host.example/{name}" for name in ("parent", "first", "held")]
-    late = Request("http://host.example/late", priority=-1)  # so that the slot has two lanes
-    with opened(tmp_path, {"SCHEDULER_DISK_QUEUE": f"scrapy.squeues.Pickle{order}DiskQueue"}) as engine:
-        parent = engine.fetch(Request(urls[0]))
-        engine.push(Request(urls[1]), late)
-        engine.push_from(parent, Request(urls[2], dont_filter=True))
-        engine.commit()
-        engine.end(parent)
-        engine.commit(whole=False)
-        found = [engine.start()]
-        engine.commit()
-        found.append(engine.start())
-        assert {request.url for request in found if request is not None} == set(urls[1:])
-        assert not engine.crawl.core.has_failed
