@@ -78,7 +78,9 @@ def test_a_host_gets_no_request_before_its_time(tmp_path: Path, in_job: bool, or
         busy = moments(site, BUSY)
         asked = next(moment for moment, _, path in site.moments if path == "/busy")
         assert not [moment for moment in busy if asked < moment < asked + PAUSE]
-        assert any("/moved" in path for moment, _, path in site.moments if moment > asked + PAUSE)
+        # Scrapy asks for some requests before all are there: on a slow machine, all redirects may come first in LIFO.
+        given_back = ("/moved",) if order == "Fifo" else ("/moved", "/own")
+        assert any(path.startswith(given_back) for moment, _, path in site.moments if moment > asked + PAUSE)
     assert outcome.stats["finish_reason"] == "finished"
     assert outcome.stats["bloom/pauses"] == 1
     assert outcome.stats["item_scraped_count"] == len(site.pages) - 10 - 1
