@@ -152,7 +152,7 @@ class FleetStore(Store):
     def unreadable(self, page: Page, error: Exception) -> None:
         """Put the request of *page*, which cannot be read because of *error*, on the list of dead letters."""
         self.in_flight.discard(page)
-        message = "%.500s cannot be read as a request by this worker: %r. It is dead-lettered."
+        message = "%.500s cannot be read as a request by this worker: %.500r. It is dead-lettered."
         logger.error(message, url_of(page.body or b""), error)
         self._client.send(Done(self._tickets.pop(page), why="unreadable"))
 
