@@ -20,7 +20,6 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 
 from scrapy_bloom.components import serialize
 from scrapy_bloom.components.spider_crawl import CURRENT, ITEM, NotModified, crawl_of
-from scrapy_bloom.components.startup import has_own_start
 from scrapy_bloom.crawl.changes import SWEPT_AT_ONCE, Changes
 from scrapy_bloom.frontier.order import MARK, OF_THE_LAST_TRY
 from scrapy_bloom.frontier.page import UNKNOWN
@@ -132,20 +131,26 @@ class SpiderChanges(Changes):
         self._of_request = fingerprints.of_request
         self._options, self._code = options, digest_of(options.code) if options.code else code_digest(spider)
         self._swept = self.unmade()
-        self._asks_again = store.is_resumed and has_own_start(spider)
+        self._asked_again: set[bytes] = set()
         has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
         self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
 
     def hand_out(self, page: Page) -> None:
         """Give *page*, whose request is about to be made, what earlier cycles know of it."""
         request, stored = page.request, page.body
+        fingerprint = self._fingerprint(request)
         page.changes = self.page(
-            self._fingerprint(request),
+            fingerprint,
             0 if stored is None else request_digest(stored, self._code, self._ignored),
             stored or pickle.dumps({"url": request.url}),
             is_filtered=stored is not None and not request.dont_filter,
-            is_resumed_start=self._asks_again and bool(request.meta.get("is_start_request")),
+            is_asked_again=fingerprint in self._asked_again and bool(request.meta.get("is_start_request")),
         )
+
+    def starts(self, request: Request) -> None:
+        """Note that a ``start()`` of the user's asks for *request*, unfiltered, as it does in each run of a cycle."""
+        if self._store.is_resumed:
+            self._asked_again.add(self._fingerprint(request))
 
     def _fingerprint(self, request: Request) -> bytes:
         try:

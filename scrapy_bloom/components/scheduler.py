@@ -135,7 +135,11 @@ class DurableScheduler(BaseScheduler):
             return None
         if parent is None and crawl.job is not None and request.meta.get("is_start_request"):
             place = crawl.start_urls.place_of(request)
-            return None if place is not None and crawl.start_urls.is_taken_in(place) else (None, place)
+            if place is None:
+                crawl.core.changes.starts(request)
+            elif crawl.start_urls.is_taken_in(place):
+                return None
+            return None, place
         return None, None
 
     def next_request(self) -> Request | None:

@@ -241,15 +241,10 @@ class StartUrls:
 
 
 def _list_of(spider: Spider | None) -> Sequence[str]:
-    """Return the start URLs of *spider*; none if it has a ``start()`` of its own."""
-    urls = () if has_own_start(spider) else getattr(spider, "start_urls", ())
-    return list(urls) if isinstance(urls, (list, tuple)) and all(isinstance(url, str) for url in urls) else []
-
-
-def has_own_start(spider: Spider | None) -> bool:
-    """Return whether *spider*, or a subclass of Spider, has a ``start()`` of its own, so that each run asks for it."""
+    """Return the start URLs of *spider*; none if it, or a subclass of Spider, has a ``start()`` of its own."""
     for name in ("start", "start_requests"):  # the second until Scrapy 2.18
         method: Any = getattr(spider, name, None)
         if getattr(method, "__func__", None) is not getattr(Spider, name, None):
-            return True
-    return False
+            return []
+    urls = getattr(spider, "start_urls", ())
+    return list(urls) if isinstance(urls, (list, tuple)) and all(isinstance(url, str) for url in urls) else []

@@ -44,6 +44,9 @@ class NoChanges:
     def hand_out(self, page: Page) -> None:
         """Give *page*, whose request is about to be made, what earlier cycles know of it."""
 
+    def starts(self, request: Any) -> None:
+        """Note that a ``start()`` of the user's asks for *request*, unfiltered."""
+
     def needs_answer(self, page: Page) -> None:
         """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""
 
@@ -158,7 +161,7 @@ class Changes(NoChanges):
         database.writer.execute(begin, (cycle, time.time()))
 
     def page(
-        self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_resumed_start: bool
+        self, fingerprint: bytes, digest: int, request: bytes, *, is_filtered: bool, is_asked_again: bool
     ) -> PageChanges:
         """Return what is known of the page of a request; *digest* is of the request and the code; 0: there is none."""
         id_ = number_of(fingerprint)
@@ -167,7 +170,7 @@ class Changes(NoChanges):
         stored = last.request if last is not None and digest and last.digest == digest else packed(request)
         row = PageRow(id_, self._cycle, PageState.UNKNOWN, 0, digest, is_filtered, stored, "")
         if last is None or last.cycle == self._cycle:
-            return PageChanges(row, last, is_again=is_resumed_start and last is not None)
+            return PageChanges(row, last, is_again=is_asked_again and last is not None)
         return PageChanges(row, last, last.validator if last.digest == digest else "")
 
     def compare(self, page: PageChanges, kind: str, digest: int, key: str | None) -> GivenItem | None:

@@ -537,7 +537,7 @@ def test_items_of_several_pages(cycles: list[dict[int, tuple[str, list[tuple[int
             reports, pages = [], {}
             for number, (outcome, items) in drawn.items():
                 changes = Changes(database, cycle, lambda _: None)
-                page = changes.page(b"%d" % number, 1, b"%d" % number, is_filtered=True, is_resumed_start=False)
+                page = changes.page(b"%d" % number, 1, b"%d" % number, is_filtered=True, is_asked_again=False)
                 in_progress = PageInProgress("", changes=page, result=ANSWERED)
                 page.is_not_modified = outcome == "not modified" and page.validator != ""
                 if outcome == "left" or (outcome == "not modified" and not page.is_not_modified):

@@ -93,7 +93,7 @@ SLOW_RATES = [(1e-3, 150_000, 300_000), (1e-4, 150_000, 700_000)]
     [
         *((kind, 1e-2, 50_000, 50_000) for kind in FINGERPRINTS),
         *(pytest.param(kind, *rate, marks=pytest.mark.slow) for kind in FINGERPRINTS for rate in SLOW_RATES),
-        pytest.param("hashes", 1e-6, 1_000_000, 20_000_000, marks=pytest.mark.slow),
+        pytest.param("hashes", 1e-6, 1_000_000, 12_000_000, marks=pytest.mark.slow),
     ],
 )
 def test_a_full_layer_errs_as_often_as_designed(kind: str, rate: float, capacity: int, probed: int) -> None:

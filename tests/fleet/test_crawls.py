@@ -199,7 +199,7 @@ def test_kills_neither_lose_an_item_nor_give_it_twice(
             site.wait_for(pages)
             if turn == 2:
                 running[turn % 2].signal(signal.SIGINT)
-                running[turn % 2].finish()
+                running[turn % 2].is_alive(3)  # with the gated page in hand, it is killed while it stops
             running[turn % 2].kill()
             running.start(**owns[turn % 2].settings)
             running[turn % 2] = running.pop()

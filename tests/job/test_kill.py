@@ -295,7 +295,7 @@ def play(site: list[list[Step]], rng: random.Random, directory: Path) -> tuple[C
         jobdir = crawl.kill(directory / str(killed))
 
 
-@pytest.mark.parametrize("sites", [10, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sites", [10, pytest.param(250, marks=pytest.mark.slow)])
 def test_kills_between_any_two_steps_change_nothing(tmp_path: Path, sites: int) -> None:
     """Whatever the site, the order of the steps and the kills: each item comes as often as without a kill."""
     kills = 0
