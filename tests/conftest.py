@@ -59,7 +59,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-SLOW_SET = "The slow tests, 15 minutes on two cores: pytest -m slow"
+SLOW_SET = "The slow tests, 10 minutes on two cores: pytest -m slow"
 
 
 def pytest_xdist_auto_num_workers() -> int:

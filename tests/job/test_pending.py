@@ -322,7 +322,7 @@ class LimitedInJob(PendingInJob):
 
 MACHINES = [PendingRequests, PendingInJob, FifoInJob, LimitedRequests, LimitedInJob]
 FEW: list[Any] = [(PendingRequests, 5), (LimitedRequests, 5), (LimitedInJob, 2)]
-MANY = [pytest.param(machine, 25, marks=pytest.mark.slow) for machine in MACHINES]
+MANY = [pytest.param(machine, 20, marks=pytest.mark.slow) for machine in MACHINES]
 
 
 @pytest.mark.parametrize(("machine", "examples"), FEW + MANY)
