@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_bloom.commands.terminal import OK, WRONG, console, show
 from scrapy_bloom.errors import counted
-from scrapy_bloom.job.inspect import finish_interrupted, fix_job, problems_of
+from scrapy_bloom.job.verify import finish_interrupted, fix_job, problems_of
 
 if TYPE_CHECKING:
     import argparse

@@ -43,9 +43,10 @@ from scrapy_bloom.filter.chain import ScalableBloomFilter
 from scrapy_bloom.filter.directory import open_filter
 from scrapy_bloom.frontier.order import IN_ANY_ORDER, PagesPerHost
 from scrapy_bloom.frontier.store import MemoryStore
-from scrapy_bloom.job.inspect import DIRECTORY, show_pending
+from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Feeds
 from scrapy_bloom.job.store import JobFiles, JobStore, begin_cycle, open_files
+from scrapy_bloom.job.verify import show_pending
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

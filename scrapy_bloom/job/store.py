@@ -24,7 +24,8 @@ from scrapy_bloom.frontier.store import MemoryStore
 from scrapy_bloom.job.commits import COMMIT_ROWS, Commits, OpenPages
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feeds import NotedFeeds
-from scrapy_bloom.job.inspect import DIRECTORY, check_consistency, replay_redo
+from scrapy_bloom.job.inspect import DIRECTORY
+from scrapy_bloom.job.verify import check_consistency, replay_redo
 from scrapy_bloom.settings import BloomSettings
 
 if TYPE_CHECKING:

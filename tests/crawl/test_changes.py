@@ -33,8 +33,9 @@ from scrapy_bloom.crawl.changes import Changes
 from scrapy_bloom.frontier.page import ANSWERED
 from scrapy_bloom.frontier.page import Page as PageInProgress
 from scrapy_bloom.job.database import NAME, Database
-from scrapy_bloom.job.inspect import DIRECTORY, fix_job
+from scrapy_bloom.job.inspect import DIRECTORY
 from scrapy_bloom.job.records import Batch
+from scrapy_bloom.job.verify import fix_job
 from scrapy_bloom.signals import item_gone
 from tests.support import crawls
 from tests.support.crawls import ADDON, Reply

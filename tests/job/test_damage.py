@@ -13,7 +13,8 @@ import pytest
 from scrapy import Request
 
 from scrapy_bloom.errors import BloomError, DamagedError, InUseError, UnusableError
-from scrapy_bloom.job.inspect import fix_job, inspect_job
+from scrapy_bloom.job.inspect import inspect_job
+from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import REFUSED, WHOLE, Job, begun, crawl, flip, verify_job
 from tests.support.engine import Engine, opened
 

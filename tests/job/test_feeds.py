@@ -19,8 +19,9 @@ from typing_extensions import Self
 from scrapy_bloom.job.database import NAME, Database
 from scrapy_bloom.job.feedfile import AppendLog
 from scrapy_bloom.job.feeds import NotedFeeds
-from scrapy_bloom.job.inspect import fix_job, inspect_job
+from scrapy_bloom.job.inspect import inspect_job
 from scrapy_bloom.job.records import Batch, FeedLength
+from scrapy_bloom.job.verify import fix_job
 from tests.support.crawls import ADDON, FollowSpider, Site, crawl, start
 from tests.support.feeds import FEED, LINES, FeedRun, Step, numbered, play
 

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from scrapy_bloom.commands.command_line import main
 from scrapy_bloom.commands.terminal import OK
-from scrapy_bloom.job.inspect import fix_job
+from scrapy_bloom.job.verify import fix_job
 from tests.support.damage import verify_job
 from tests.support.engine import Engine, PlainSpider, opened, snapshot
 

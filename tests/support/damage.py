@@ -12,8 +12,8 @@ from scrapy import Request
 
 from scrapy_bloom.errors import BloomError
 from scrapy_bloom.job import commits
-from scrapy_bloom.job.inspect import problems_of
 from scrapy_bloom.job.records import Batch, FeedLength, FeedState
+from scrapy_bloom.job.verify import problems_of
 from tests.support.engine import Engine, snapshot
 
 HOSTS = 5
