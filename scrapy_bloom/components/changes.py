@@ -131,7 +131,7 @@ class SpiderChanges(Changes):
         self._of_request = fingerprints.of_request
         self._options, self._code = options, digest_of(options.code) if options.code else code_digest(spider)
         self._swept = self.unmade()
-        self._asked_again: set[bytes] = set()
+        self._asked_again: set[bytes] = set()  # fingerprints of start requests that each run of the cycle makes
         has_limit = crawler.settings.getint("DEPTH_LIMIT") > 0  # then the links of a page depend on its depth
         self._ignored = _NOT_OF_THE_PAGE if has_limit else {*_NOT_OF_THE_PAGE, "depth"}
 
@@ -147,8 +147,8 @@ class SpiderChanges(Changes):
             is_asked_again=fingerprint in self._asked_again and bool(request.meta.get("is_start_request")),
         )
 
-    def starts(self, request: Request) -> None:
-        """Note that a ``start()`` of the user's asks for *request*, unfiltered, as it does in each run of a cycle."""
+    def note_start(self, request: Request) -> None:
+        """Note that ``start()`` asks for *request* without the filter, which it does in each run of a cycle."""
         if self._store.is_resumed:
             self._asked_again.add(self._fingerprint(request))
 

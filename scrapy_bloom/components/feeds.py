@@ -69,7 +69,8 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
             return
         self._crawl, self._commit_now = crawl, crawl.store.flush
         keeper = getattr(crawl.store, "journal", None) if crawl.job is None else crawl.job
-        self._journal, self._noted = keeper if isinstance(keeper, FeedJournal) else None, getattr(keeper, "noted", None)
+        self._journal = keeper if isinstance(keeper, FeedJournal) else None
+        self._noted = getattr(keeper, "noted", None)
         slots, self.slots = self.slots, []
         for slot in slots:
             self._open_feed(slot)
@@ -169,7 +170,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
         slot.feed_options = without_postprocessing(plain)
         is_compressed, is_begun = slot.feed_options != plain.feed_options, note is not None and note.items > 0
         path, is_batched = Path(storage.path).resolve(), bool(plain.feed_options["batch_item_count"])
-        notes = noted.of_feed(plain.uri_template, storage.path, is_batched=is_batched)
+        earlier = noted.of_feed(plain.uri_template, storage.path, is_batched=is_batched)
         if path not in self._files:
             named = FeedLength(storage.path, place_of(storage.path, noted.jobdir))
             self._files[path] = FileFeedStorage(
@@ -178,7 +179,7 @@ class FeedExporter(ScrapyFeedExporter, Feeds):
                 self._commit_now,
                 compress=partial(compressed, options=plain.feed_options) if is_compressed else None,
                 overwrites=storage.write_mode == "wb" and not is_begun,
-                keeps=any(note.cycle < noted.cycle for note in notes),
+                keeps=any(length.cycle < noted.cycle for length in earlier),
                 mends=is_begun and not is_compressed,
             )
         slot.storage = self._files[path]

@@ -136,7 +136,7 @@ class DurableScheduler(BaseScheduler):
         if parent is None and crawl.job is not None and request.meta.get("is_start_request"):
             place = crawl.start_urls.place_of(request)
             if place is None:
-                crawl.core.changes.starts(request)
+                crawl.core.changes.note_start(request)
             elif crawl.start_urls.is_taken_in(place):
                 return None
             return None, place

@@ -44,8 +44,8 @@ class NoChanges:
     def hand_out(self, page: Page) -> None:
         """Give *page*, whose request is about to be made, what earlier cycles know of it."""
 
-    def starts(self, request: Any) -> None:
-        """Note that a ``start()`` of the user's asks for *request*, unfiltered."""
+    def note_start(self, request: Any) -> None:
+        """Note that ``start()`` asks for *request* without the filter, which it does in each run of a cycle."""
 
     def needs_answer(self, page: Page) -> None:
         """Have the next cycle ask for *page* in full: more came of it than its answer alone leads to."""

@@ -5,6 +5,8 @@
     done   done       its items and its row go with the next commit
            tick       commits what is due
 
+:class:`Decisions` says of requests and links whether they are new, seen or over a limit.
+
 Three stores stand behind it: memory, job directory, fleet. :mod:`~scrapy_bloom.components.assembly` puts it together.
 """
 

@@ -255,8 +255,9 @@ class Delta(NoDelta):
         """Log what is odd about the run."""
         self._add_committed()
         self._set_pages()
-        number = self._stats.get_value
-        if number("bloom/delta/skipped") and not (number("scheduler/enqueued") or number("scheduler/dequeued")):
+        value_of = self._stats.get_value
+        has_queued = value_of("scheduler/enqueued", 0) + value_of("scheduler/dequeued", 0) > 0
+        if value_of("bloom/delta/skipped", 0) and not has_queued:
             logger.warning(
                 "Nothing was fetched: the start pages have given items before. If they are lists, too, set "
                 'dont_filter=True or meta["bloom_refetch"] = True on their requests.'

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+logger = logging.getLogger(__name__)
+
+HOSTS_SHOWN = 10
+"""Hosts that the log names."""
 PICKLE_PROTOCOL = 4
 """As in Scrapy's disk queues: every supported Python reads it, whichever wrote it."""
 MARK = "_bloom_mark"
@@ -87,11 +91,6 @@ def lane_of_stored(attributes: Mapping[str, Any]) -> LaneKey:
     named = meta.get("download_slot")
     slot = urlsplit(attributes["url"]).hostname or "" if named is None else named
     return lane_of(slot, attributes.get("priority", 0), is_start=bool(meta.get("is_start_request")))
-
-
-logger = logging.getLogger(__name__)
-
-HOSTS_SHOWN = 10
 
 
 class PagesPerHost:

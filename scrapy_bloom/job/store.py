@@ -161,7 +161,7 @@ class JobStore(MemoryStore):
             pages_per_host=None if pages is None else pages.limits,
         )
         self._commits = Commits(self.database, self.chain, state, self._fill, self._written)
-        self._open_pages = OpenPages(self.frontier, lambda *of_page: self._effects.take(*of_page), self._commits)
+        self._open_pages = OpenPages(self.frontier, lambda page, batch: self._effects.take(page, batch), self._commits)
         self.add = self.chain.add if writes_at_once else self._commits.add
         self._last_id = self.before.last_id
         self._notes = self.database.notes("state")  # as the last commit has them
